@@ -21,11 +21,11 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import parse_settings
 from lakehouse.base.stored_objects import Part, StoredObject
 from lakehouse.compact.assess import health_of
-from lakehouse.lake.lake import Lake, for_each_table
+from lakehouse.lake.lake import Lake, PathResolver, for_each_table
 from lakehouse.store import LOCAL, DiskStore
 from lakehouse.vacuum.facts import LakeFacts, plan
+from lakehouse.vacuum.inventory.plan import fold_table_files
 from lakehouse.vacuum.inventory.run import (
-    covered_files,
     newest_inventory,
     reconcile_inventory,
     scan,
@@ -109,7 +109,7 @@ def _health(lake: Lake, tables: Sequence[Table]) -> int:
 def _scan(lake: Lake, tables: Sequence[Table]) -> int:
     facts = lake.facts(KEY)
     assert facts is not None
-    files = covered_files(lake, facts)
+    files = fold_table_files(facts, resolve=PathResolver(lake), now_ms=now_ms())
     sizes = {name: each.size_bytes or 0 for name, each in files.live.items()}
     sizes |= dict.fromkeys(files.removed, 1)
     store = GeneratedStore(Path(lake.settings.root), [each.key for each in tables], sizes)

@@ -78,10 +78,9 @@ def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
         return seconds, lake.store.requests - before
 
 
-def _vacuumed(facts: LakeFacts, tables: Sequence[Table]) -> int:
-    return sum(
-        run.vacuum(facts, lambda: None, table, mode="INVENTORY").deleted_files for table in tables
-    )
+def _vacuumed(facts: LakeFacts, tables: Sequence[Table]) -> float:
+    outcomes = [run.vacuum(facts, lambda: None, table, mode="INVENTORY") for table in tables]
+    return sum(outcome.figures[0].actual for outcome in outcomes)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
-from lakehouse.vacuum.inventory.asset import inventory_asset, inventory_sensor
+from lakehouse.vacuum.asset import inventory_asset, inventory_sensor
 from lakehouse.watch.check import health_check
 from lakehouse.watch.costs.asset import chargeback_asset
 

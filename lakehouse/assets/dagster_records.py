@@ -122,12 +122,6 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun) -> AbstractSet[d
     return _plans[plan_id]
 
 
-def run_ids_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
-    """The shortened ids of the queued and running runs that materialize one asset."""
-    runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
-    return [run.run_id[:8] for run in runs if key in _selected(instance, run)]
-
-
 def ended_runs(
     instance: dg.DagsterInstance,
     tags: Mapping[str, str | Sequence[str]],

@@ -5,7 +5,7 @@ GetBucketLifecycleConfiguration.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -183,18 +183,6 @@ class Inventory:
     def age_hours(self, now_ms: int) -> float:
         """The hours since the listing began."""
         return (now_ms - self.created_ms) / HOUR_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownObjects:
-    """The objects to classify, from an inventory, a LIST of storage, or (mode LITE) a log.
-
-    A live file that was written before `settled_ms` and that the inventory or LIST lacks is
-    missing.
-    """
-
-    objects: Iterable[StoredObject]
-    settled_ms: int = 0
 
 
 class Part(Enum):

@@ -35,7 +35,7 @@ _COMMANDS = {
         "plan": ("watch.command", "Show what is due of all tables, most urgent first."),
         "compact": ("compact.command", "Merge the small files of a table."),
         "vacuum": ("vacuum.command", "Delete files that are no longer needed."),
-        "inventory": ("vacuum.inventory.command", "Show the lake's storage, by table and use."),
+        "inventory": ("vacuum.command", "Show the lake's storage, by table and use."),
         "archive": ("retain.command", "Move old partitions of a table to its archive."),
         "restore": ("retain.command", "Bring archived partitions back into a table."),
         "ttl": ("retain.command", "Delete expired rows of a table."),

@@ -120,7 +120,7 @@ def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
 
         with errors_for_dagster(context):
             lake, declared = load_lake()
-            plan = run_tiers(LakeFacts(lake, declared, wanted={table.key}), table)
+            plan = run_tiers(LakeFacts(lake, declared), table)
         if plan is None:
             context.log.info(f"{table.key} has not been written yet")
             return None

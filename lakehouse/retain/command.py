@@ -195,7 +195,7 @@ def tiers_command(table: str, dry_run: bool, as_json: bool) -> None:
     context = open_declared()
     lake = context.lake
     [declared] = context.choose([table])
-    facts = LakeFacts(lake, [*context.tables.values()], wanted={declared.key})
+    facts = LakeFacts(lake, [*context.tables.values()])
     plan = tiers_run.run(facts, declared, dry_run=dry_run)
     if plan is None:
         raise not_written(declared, operation=f"tiers of {declared.key}")

@@ -33,7 +33,7 @@ A table borrows a file if it reads the file from another table's folder, as shal
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.operation import VacuumMode, VacuumRecord
 from lakehouse.base.paths import is_absolute, vector_path
-from lakehouse.base.stored_objects import MAX_AGE_HOURS, SETTLED_MS, KnownObjects
+from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.base.text import first_names, utc_text
 from lakehouse.compact.verify import expected
 from lakehouse.declare.table import Adopted, Overwrite, Table
@@ -54,7 +54,6 @@ from lakehouse.delta.commits import is_news
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.log.actions import Actions, parse_actions, read_checkpoint
 from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
-from lakehouse.delta.protocol import retention_ms_of
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.lake.state_tables import put_records, read_records, vacuum_records
@@ -68,7 +67,11 @@ from lakehouse.vacuum.inventory.plan import (
     table_roots,
 )
 from lakehouse.vacuum.inventory.run import InventoryRows, inventories_of, inventory_table
-from lakehouse.vacuum.plan.candidates import ASKED_AT_ONCE, VacuumFacts, objects_by_log, on_disk
+from lakehouse.vacuum.plan.candidates import (
+    VacuumFacts,
+    objects_by_log,
+    retention_in_force,
+)
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum
 
 
@@ -114,8 +117,8 @@ def salvage_log(
     try:
         paths = readable_paths(lake.store, table, trusts_checkpoints=cause is None)
     except (LakehouseError, FileNotFoundError):
-        paths = None
-    if paths is None:
+        paths = set[str]()
+    if not paths:
         return UnreadLog(reason=str(error))
     folders = set[str]()
     unplaced = set[str]()
@@ -155,8 +158,8 @@ _FIRST_COMMIT = f"{0:020}.json"
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[str] | None:
-    """The paths in the readable part of a log; `None` if it may lack files of other tables.
+def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[str]:
+    """The paths in the readable part of a log; empty if it may lack files of other tables.
 
     These are the paths of data files and the absolute paths of deletion vectors, as the log spells
     them. A shallow clone names the files of other tables in its first commit, and every checkpoint
@@ -187,7 +190,7 @@ def readable_paths(store: Store, key: str, *, trusts_checkpoints: bool) -> Set[s
                 if vector := each.deletion_vector and vector_path(each.deletion_vector):
                     paths.add(vector)
             is_sufficient |= trusts_checkpoints and bool(checkpoint.adds)
-    return paths if is_sufficient and paths else None
+    return paths if is_sufficient else set()
 
 
 def _paths_in(data: bytes) -> Iterator[str]:
@@ -206,9 +209,14 @@ _FOUND = "found_at"
 _NO_TABLES = frozenset({"", ".", "..", "_lakehouse", "_delta_log"})
 
 
+# The number of small requests in flight: as many as the client has connections. If each request
+# takes at least 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
+_ASKED_AT_ONCE = 32
+
+
 def at_once(ask: Callable[..., Answer], *arguments: Iterable[Any]) -> list[Answer]:
-    """The answers to many small requests, of which `ASKED_AT_ONCE` are in flight."""
-    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+    """The answers to many small requests, of which `_ASKED_AT_ONCE` are in flight."""
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         return [*pool.map(ask, *arguments)]
 
 
@@ -226,22 +234,18 @@ _SPREAD_FOLDERS = 1_000
 class LakeFacts:
     """The facts about `lake` that several vacuums share.
 
-    - `declared`: the declared tables. `wanted`: the keys of the declared tables to vacuum; `None`
-      stands for all.
+    - `declared`: the declared tables.
     - `tables`: the folders that look like tables.
     - `uses`: the files that any table borrows, and the prefixes that declared tables load from.
     - `transactions`: the transaction identifiers in each table's log.
     """
 
-    def __init__(
-        self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, lake: Lake, declared: Sequence[Table]) -> None:
         self.lake = lake
         self.declared = declared
         self.uses = OtherUses(landed=landing_prefixes(lake, declared))
         self.tables = set[str]()
         self.transactions: dict[str, Mapping[str, int]] = {}
-        self._wanted = {table.key for table in declared} if wanted is None else wanted
         self._resolve = PathResolver(lake)
         self._kept: dict[str, KnownLog] = {}
         self._newest: dict[str, StoredFile | None] = {}
@@ -250,17 +254,14 @@ class LakeFacts:
         self._was_asked = False
 
     def log(self, table: str) -> KnownLog | None:
-        """A table's log; `None` if there is no table. Read if not in memory, or if changed."""
+        """A table's log; `None` if there is no table. Read if not in memory, or if changed.
+
+        A log that was in memory is dropped from there. What the table borrows is kept.
+        """
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = self._read_log(table)
-        if known is not None:
-            self._kept[table] = known
         return known
-
-    def take(self, table: str) -> KnownLog | None:
-        """Returns a table's log, and drops it from memory if it was there. `borrowed` is kept."""
-        return self._kept.pop(table, None) or self.log(table)
 
     def inventory_of(self, table: Table) -> tuple[InventoryRows | None, str]:
         """The newest inventory that shows a table, if any, and a problem, if any."""
@@ -275,8 +276,10 @@ class LakeFacts:
             )
         return shown, problem
 
-    def read(self, table: Table) -> None:
-        """Reads which files each table of the lake borrows. Call it before planning a vacuum.
+    def read(self, table: str, *, before_deletion: bool = False) -> None:
+        """Reads which files each table of the lake borrows, before a plan and before a deletion.
+
+        Known logs are checked for changes before the first deletion. After that, only if it is due.
 
         Raises:
             Refused: another table's log cannot be read, and that table may borrow files of `table`;
@@ -285,24 +288,17 @@ class LakeFacts:
         if self._current_ms is None:
             self._current_ms = now_ms()
             # An upper folder without a log may become a table, so it is checked later, too.
-            self._newest = dict.fromkeys(self._upper_folders()) | self._newest
+            upper = self._upper_folders()
+            self._newest = dict.fromkeys(upper) | self._newest
             shown = (rows.tables for rows in self._inventories[0])
             self._read_tables({each.key for each in self.declared}.union(*shown))
-        elif self._is_old():
+            self._read_tables(self._with_log([each for each in upper if each not in self.tables]))
+            self._read_tables(self._inside())
+        elif self._is_old() or (before_deletion and not self._was_asked):
             self._check_for_changes()
-        # Storage is searched for tables that no inventory shows.
-        self._read_tables(self._unshown if self._inventories_suffice(table) else self._listed)
-        self._read_tables(self._inside)
-        self._refuse_unread(table.key)
-
-    def ask_before_deletion(self, table: str) -> None:
-        """Checks again which files the tables borrow. After the first call, only if it is due.
-
-        Raises as `read`.
-        """
-        if not self._was_asked or self._is_old():
-            self._check_for_changes()
-            self._was_asked = True
+            self._was_asked |= before_deletion
+        if not self._inventories_suffice(table):
+            self._read_tables(self._listed)
         self._refuse_unread(table)
 
     def remember_found(self) -> None:
@@ -329,7 +325,7 @@ class LakeFacts:
             problem = str(error)
         return inventories, problem
 
-    def _inventories_suffice(self, table: Table) -> bool:
+    def _inventories_suffice(self, table: str) -> bool:
         """Whether recent inventories show all declared tables, so that none must be searched.
 
         Old inventories do not count, because they lack clones that were created later.
@@ -339,7 +335,7 @@ class LakeFacts:
             rows for rows in inventories if rows.inventory.age_hours(now_ms()) <= MAX_AGE_HOURS
         ]
         shown = set[str]().union(*(rows.tables for rows in recent))
-        required = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
+        required = {table, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
         return not problem and bool(recent) and required <= shown
 
     @cached_property
@@ -348,12 +344,6 @@ class LakeFacts:
         prefix = self.lake.store.prefix
         return table_roots(each.key.removeprefix(prefix) for each in self.lake.store.walk(""))
 
-    @cached_property
-    def _unshown(self) -> set[str]:
-        """The tables among the upper folders that are not declared and that no inventory shows."""
-        return self._with_log([each for each in self._newest if each not in self.tables])
-
-    @cached_property
     def _inside(self) -> set[str]:
         """The tables nested up to two folders deep in tables outside the lake.
 
@@ -368,9 +358,9 @@ class LakeFacts:
         return self._with_log(folders)
 
     def _folders_in(self, folder: str) -> list[str]:
-        """The folders directly below `folder` that may be tables: no partitions, nothing hidden."""
+        """The folders directly below `folder` that may be tables. Partitions are omitted."""
         names = self.lake.store.folders(folder)
-        return [f"{folder}/{name}" for name in names if not re.match(r"[._]|$|.*=", name)]
+        return [f"{folder}/{name}" for name in names if name not in _NO_TABLES and "=" not in name]
 
     def _with_log(self, folders: Sequence[str]) -> set[str]:
         """The folders that contain a log.
@@ -401,12 +391,8 @@ class LakeFacts:
             )
         skipped = _NO_TABLES | {prefix.rstrip("/") for prefix in self.uses.landed}
         folders = {name for name in names if name not in skipped}
-        for top_folder in sorted(folders):
-            for name in lake.store.folders(top_folder):
-                # A top-level folder may be a table itself. Its log and partitions are not tables.
-                is_partition = "=" in name
-                if name not in _NO_TABLES and not is_partition:
-                    folders.add(f"{top_folder}/{name}")
+        # A top-level folder may be a table itself.
+        folders.update(*map(self._folders_in, folders))
         for key in sorted(folders & lake.elsewhere.keys()):
             if lake.holds_files(key):
                 raise Refused(
@@ -446,7 +432,7 @@ class LakeFacts:
             self._note_if_missing(table)
             kept = [each.table_files for each in self._kept.values()]
             kept_count = sum(len(files.live) + len(files.removed) for files in kept)
-            if known is not None and table in self._wanted and kept_count < _KEPT_FILES:
+            if known is not None and kept_count < _KEPT_FILES:
                 self._kept[table] = known
 
     def _note_if_missing(self, table: str) -> None:
@@ -474,10 +460,7 @@ class LakeFacts:
         if facts is None:
             self._newest[table] = None
             return None
-        commits = facts.history.commits
-        files = fold_table_files(
-            facts.snapshot, resolve=self._resolve, commits=commits, now_ms=now_ms()
-        )
+        files = fold_table_files(facts, resolve=self._resolve, now_ms=now_ms())
         self._newest[table] = facts.newest
         self.tables.add(table)
         self.transactions[table] = facts.snapshot.transactions
@@ -521,23 +504,18 @@ def plan(
     if facts is None:
         return None
     began_ms = now_ms()
-    choice = choose_mode(facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    quotes = choose_mode(facts, prices=table.prices, now_ms=began_ms, requested=mode)
+    mode = quotes[0].mode
     store = lake_facts.lake.store
-    # A file that was written before `settled_ms` must be among the objects.
-    settled_ms = began_ms - SETTLED_MS
-    if choice.mode == "LITE":
-        objects = objects_by_log(facts, bucket=store.bucket)
-        if not facts.on_s3:
-            objects = on_disk(facts, objects, store.walk(table.key))
-    elif choice.mode == "INVENTORY":
+    if mode == "LITE":
+        objects = objects_by_log(facts)
+    elif mode == "INVENTORY":
         rows, _ = lake_facts.inventory_of(table)
         assert rows is not None  # the mode is not valid without an inventory
         objects = rows.below(f"{store.prefix}{table.key}/")
-        settled_ms = rows.inventory.settled_ms
     else:
         objects = store.walk(table.key)
-    listing = KnownObjects(objects=objects, settled_ms=settled_ms)
-    return plan_vacuum(facts, table, listing, choice=choice, now_ms=began_ms)
+    return plan_vacuum(facts, table, objects, quotes=quotes, now_ms=began_ms)
 
 
 def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
@@ -548,24 +526,20 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
             version to keep cannot be read.
         Broken: the table's log was replaced by an older copy.
     """
-    if lake_facts.log(table.key) is None:
-        return None
-    lake_facts.read(table)
-    log = lake_facts.take(table.key)
-    lake = lake_facts.lake
+    log = lake_facts.log(table.key)
     if log is None:
         return None
+    lake_facts.read(table.key)
+    lake = lake_facts.lake
     records = vacuum_records(lake, table.key)
     if records:
-        _refuse_older_copy(lake, log, records[-1])
+        _refuse_older_copy(lake, log.facts, records[-1])
     rows, problem = lake_facts.inventory_of(table)
-    # A vacuum sets the declared retention first, so the plan already uses that retention.
-    properties = log.facts.snapshot.properties
-    properties = {**properties, **table.vacuum.retention_properties(properties)}
-    needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log)
+    retention_ms = retention_in_force(table.vacuum, log.facts.snapshot.properties)
+    needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log.facts)
     is_adopted = isinstance(table.write, Adopted)
     return VacuumFacts(
-        table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
+        table_files=replace(log.table_files, retention_ms=retention_ms),
         log=log.facts,
         all_commits=partial(newest_first, lake.store, over_gaps=True),
         other_uses=lake_facts.uses,
@@ -600,7 +574,7 @@ def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> Set[str]:
             facts = lake.facts(snapshot.table, version=version)
             if facts is None:
                 raise Refused("the version's log files are gone")
-            files = fold_table_files(facts.snapshot, resolve=PathResolver(lake))
+            files = fold_table_files(facts, resolve=PathResolver(lake), now_ms=now_ms())
             if elsewhere := [*files.elsewhere, *files.outside]:
                 raise Refused(
                     "the version reads files outside the table's folder, for example "
@@ -616,16 +590,16 @@ def kept_for_versions(lake: Lake, table: Table, snapshot: Snapshot) -> Set[str]:
     return kept
 
 
-def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
+def _refuse_older_copy(lake: Lake, facts: TableFacts, last: VacuumRecord) -> None:
     """Raises `Broken` if the log was replaced by an older copy since the last vacuum.
 
     An older copy does not name the files of newer versions, so these files would look like orphans.
     """
-    snapshot = log.facts.snapshot
+    snapshot = facts.snapshot
     if last.table_id != snapshot.table_id:
         return
-    is_replaced = log.facts.history.has_replaced(last.version, last.committed_ms)
-    if is_replaced or _ends_before(lake, log, last.version):
+    is_replaced = facts.history.has_replaced(last.version, last.committed_ms)
+    if is_replaced or _ends_before(lake, facts, last.version):
         raise Broken(
             f"vacuum of {snapshot.table}: the log was replaced by an older copy. The last vacuum "
             f"saw version {last.version}; the log, now at version {snapshot.version}, has no such "
@@ -635,13 +609,13 @@ def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
         )
 
 
-def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
+def _ends_before(lake: Lake, facts: TableFacts, version: int) -> bool:
     """Whether the log ended before `version` when it was read, and still does."""
-    return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
+    return version > facts.snapshot.version and not has_newer_version(lake, facts)
 
 
 def _needed_by_readers(
-    lake_facts: LakeFacts, table: Table, log: KnownLog
+    lake_facts: LakeFacts, table: Table, facts: TableFacts
 ) -> tuple[int | None, str]:
     """The time since which removed files are still needed (`None`: none is needed), and the reason.
 
@@ -658,7 +632,7 @@ def _needed_by_readers(
     needed_since_ms: dict[str, int] = {}
     unverified = expected(lake, table.key)
     if unverified is not None:
-        commits = history_since(lake.store, log.facts.history, unverified.version)
+        commits = history_since(lake.store, facts.history, unverified.version)
         rewrite = commits.marked(unverified.mark)
         if rewrite is not None:
             needed_since_ms["the verification of a compaction"] = rewrite.committed_ms
@@ -666,19 +640,19 @@ def _needed_by_readers(
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):
             continue
-        position = consumed_of(log.facts.snapshot, lake_facts.transactions.get(reader.key, {}))
+        position = consumed_of(facts.snapshot, lake_facts.transactions.get(reader.key, {}))
         if position is None:
             continue
         consumed = position.version
-        if _ends_before(lake, log, consumed):
+        if _ends_before(lake, facts, consumed):
             raise Broken(
                 f"vacuum of {table.key}: the log was replaced by an older copy. {reader.key} has "
                 f"read version {consumed}, which is no longer in the log. Either restore the "
                 "newest log; or, to continue with the present rows, declare "
                 f"{reader.key} under a new key"
             )
-        commits = history_since(lake.store, log.facts.history, consumed)
-        unread = commits.between(consumed, log.facts.snapshot.version)
+        commits = history_since(lake.store, facts.history, consumed)
+        unread = commits.between(consumed, facts.snapshot.version)
         if unread and any(map(is_news, unread)):
             needed_since_ms[reader.key] = unread[0].committed_ms
     if not needed_since_ms:

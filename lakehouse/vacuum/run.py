@@ -3,10 +3,9 @@
 1. This machine's clock is compared with the storage's clock, because the current time, from which
    the retention counts back, comes from this machine, and the files' times come from the storage.
 2. The plan is made from the log, alone or together with an inventory or a listing. If there
-   is nothing to delete and no retention to set, only step 6 follows.
-3. If the declared retention differs from the table's retention, the declared value is set. The
-   table's lock is taken and held to the end. If the table now has a newer version, the plan is made
-   again.
+   is nothing to delete, only step 6 follows.
+3. The table's lock is taken and held to the end. If the table now has a newer version, the plan is
+   made again.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
    would delete, as described below. All other files are spared.
 5. Right before the first deletion, and again after each minute of deleting, `Recheck` checks
@@ -57,14 +56,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms, pause_about
-from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.base.operation import FAILED_NAMED, UpkeepOperation, VacuumMode, VacuumRecord
+from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.operation import (
+    FAILED_NAMED,
+    Figure,
+    UpkeepOperation,
+    VacuumMode,
+    VacuumRecord,
+)
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.prices import requests_by_class
@@ -204,25 +208,16 @@ def confirmed_by_spark(
     """
     from lakehouse.spark import statements
     from lakehouse.spark.frames import temporary_view
-    from lakehouse.spark.temporary_confs import ADAPTIVE, WHOLE_STAGE, session_confs
 
-    # For so few rows, adaptive planning and code generation take longer than the query itself.
-    quick_planning = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
     detail = spark.sql(f"DESCRIBE DETAIL {statements.path_table(uri)}")
     location: str = detail.select("location").collect()[0][0]
     confirmed = set[str]()
-    with session_confs(spark, quick_planning):
-        for start in range(0, len(candidates), _FILES_PER_DRY_RUN):
-            batch = candidates[start : start + _FILES_PER_DRY_RUN]
-            names = {f"{location}/{each.name}": each.name for each in batch}
-            with temporary_view(spark, spark.createDataFrame(_inventory([*names], batch))) as view:
-                answer: list[str] = (
-                    spark.sql(statements.vacuum_dry_run(uri, view))
-                    .toArrow()
-                    .column("path")
-                    .to_pylist()
-                )
-            confirmed |= confirmed_names(answer, names, table=table)
+    for start in range(0, len(candidates), _FILES_PER_DRY_RUN):
+        batch = candidates[start : start + _FILES_PER_DRY_RUN]
+        names = {f"{location}/{each.name}": each.name for each in batch}
+        with temporary_view(spark, spark.createDataFrame(_inventory([*names], batch))) as view:
+            rows = spark.sql(statements.vacuum_dry_run(uri, view)).toArrow()
+        confirmed |= confirmed_names(rows.column("path").to_pylist(), names, table=table)
     return confirmed
 
 
@@ -253,28 +248,14 @@ def _inventory(paths: Sequence[str], candidates: Sequence[Candidate]) -> "pa.Tab
     """
     import pyarrow as pa
 
-    columns = {
-        "path": pa.array(paths, pa.string()),
-        "length": pa.array([each.size_bytes for each in candidates], pa.int64()),
-        "isDir": pa.array([False] * len(candidates), pa.bool_()),
-        "modificationTime": pa.array([each.modified_ms for each in candidates], pa.int64()),
-    }
-    return pa.table(columns)
-
-
-def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
-    """Returns a function that checks, for a file's name, whether the file is in the table's folder.
-
-    A file is elsewhere if one of the folders in its name is a symbolic link.
-    """
-    resolve = PathResolver(lake)
-    uri = lake.table_uri(table)
-
-    @cache
-    def is_own(folder: str) -> bool:
-        return not folder or resolve(f"{uri}/{folder}") == f"{resolve(uri)}/{folder}"
-
-    return lambda name: is_own(name.rpartition("/")[0])
+    return pa.table(
+        {
+            "path": paths,
+            "length": [each.size_bytes for each in candidates],
+            "isDir": [False] * len(candidates),
+            "modificationTime": [each.modified_ms for each in candidates],
+        }
+    )
 
 
 class Recheck:
@@ -288,50 +269,58 @@ class Recheck:
         self._planned = planned
         self._spared = spared
         self._facts = planned.facts
-        self._guard: DeletionGuard | None = None
         self.gone = set[str]()
+
+    def confirmed(self, open_spark: "Callable[[], SparkSession]") -> list[Candidate]:
+        """The planned files that Delta would also delete. Adds the others to `spared`."""
+        planned = self._planned.candidates
+        confirmed = confirmed_by_delta(self._lake_facts.lake, open_spark, self._facts, planned)
+        kept_names = {each.name for each in planned} - {each.name for each in confirmed}
+        self._spare(kept_names, "Delta would not delete it")
+        return confirmed
 
     def still_deletable(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """The files of the batch that may be deleted now. Adds the files to keep to `spared`.
 
-        Files that are gone are omitted (`_unchanged`).
+        Files that are gone are omitted, too.
 
         Raises:
             Broken: the table's log is gone, or was reset to an older state.
             Refused: the log of another table cannot be read.
         """
-        table = self._planned.table
         self._ask_the_lake()
-        why = "a table was created in its folder meanwhile"
-        candidates = self._without(batch, self._in_new_tables(batch), why)
+        self._spare(self._in_new_tables(batch), "a table was created in its folder meanwhile")
         if not self._facts.on_s3:
-            is_own = own_folders(self._lake_facts.lake, table)
-            linked = {each.name for each in candidates if not is_own(each.name)}
-            why = "its folder is a link out of the table's folder"
-            candidates = self._without(candidates, linked, why)
-        candidates = self._unchanged(candidates)
+            linked = self._in_linked_folders(batch)
+            self._spare(linked, "its folder is a link out of the table's folder")
+        self._spare(self._rewritten(batch), "it was written again after it was listed")
         self._ask_the_log()
-        return self._allowed(candidates)
+        self._spare_needed(batch)
+        kept_names = self._spared.keys() | self.gone
+        return [each for each in batch if each.name not in kept_names]
 
-    def _unchanged(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates without files that are gone or were written again.
+    def _spare(self, names: Iterable[str], why: str) -> None:
+        """Adds files to `spared`, unless they are there for an earlier reason."""
+        for name in names:
+            self._spared.setdefault(name, why)
+
+    def _rewritten(self, candidates: Sequence[Candidate]) -> set[str]:
+        """The files that were written again. Adds files that are gone to `gone`.
 
         One HEAD request per file would cost as much as Delta's own vacuum. So on S3, names that no
         writer uses twice are not checked.
         """
         store = self._lake_facts.lake.store
-        to_check = list[Candidate](candidates)
         if self._facts.on_s3:
-            to_check = [each for each in candidates if not written_once(each.name)]
-        names = [f"{self._planned.table}/{each.name}" for each in to_check]
+            candidates = [each for each in candidates if not written_once(each.name)]
+        names = [f"{self._planned.table}/{each.name}" for each in candidates]
         rewritten = set[str]()
-        for each, file in zip(to_check, at_once(store.stat, names), strict=True):
+        for each, file in zip(candidates, at_once(store.stat, names), strict=True):
             if file is None:
                 self.gone.add(each.name)
             elif self._is_another(each, file):
                 rewritten.add(each.name)
-        remaining = [each for each in candidates if each.name not in self.gone]
-        return self._without(remaining, rewritten, "it was written again after it was listed")
+        return rewritten
 
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
@@ -354,13 +343,20 @@ class Recheck:
         tables = {folder for folder, is_table in answers if is_table}
         return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
 
+    def _in_linked_folders(self, candidates: Sequence[Candidate]) -> set[str]:
+        """The files that a symbolic link in their name leads to."""
+        resolve = PathResolver(self._lake_facts.lake)
+        uri = self._lake_facts.lake.table_uri(self._planned.table)
+        folder = resolve(uri)
+        names = (each.name for each in candidates if "/" in each.name)
+        return {name for name in names if resolve(f"{uri}/{name}") != f"{folder}/{name}"}
+
     def _is_another(self, candidate: Candidate, file: StoredFile) -> bool:
         """Whether the stored file is a new file, with another size or a too recent time.
 
         Some writers use the same name in each attempt, and may be about to commit the new file. In
         LITE mode, the size is known only if the log records it. If only files that the log names
-        may be deleted (`log_only`), every file that was modified after its removal, or on a disk
-        after the plan was made, is a new file.
+        may be deleted (`log_only`), every file that was modified after its removal is a new file.
         """
         too_late_ms = self._planned.horizon_ms
         if self._facts.log_only:
@@ -369,35 +365,22 @@ class Recheck:
         has_another_size = is_size_known and file.size_bytes != candidate.size_bytes
         return file.modified_ms >= too_late_ms or has_another_size
 
-    def _without(
-        self, candidates: Sequence[Candidate], names: set[str], why: str
-    ) -> list[Candidate]:
-        """The candidates without `names`; adds `names` to `spared`."""
-        self._spared |= {each.name: why for each in candidates if each.name in names}
-        return [each for each in candidates if each.name not in names]
-
-    def _allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates that the newest facts allow to delete; adds the others to `spared`."""
+    def _spare_needed(self, candidates: Sequence[Candidate]) -> None:
+        """Adds the files to `spared` that the newest facts do not allow to delete."""
         facts = self._facts
-        if self._guard is None:
-            self._guard = DeletionGuard(facts, now_ms=now_ms(), horizon_ms=self._planned.horizon_ms)
-        allowed = self._guard.still_allowed(candidates)
-        allowed_names = {each.name for each in allowed}
-        for each in candidates:
-            if each.name in allowed_names:
-                continue
-            name_in_lake = f"{facts.table_files.real_folder}/{each.name}"
-            is_lent = name_in_lake in facts.other_uses.borrowed
-            needed_again = f"version {facts.table_files.version} needs it again"
-            self._spared[each.name] = "another table reads it" if is_lent else needed_again
-        return allowed
+        guard = DeletionGuard(facts, now_ms=now_ms(), horizon_ms=self._planned.horizon_ms)
+        allowed_names = {each.name for each in guard.still_allowed(candidates)}
+        needed = [each.name for each in candidates if each.name not in allowed_names]
+        folder = facts.table_files.real_folder
+        borrowed = facts.other_uses.borrowed
+        lent = [name for name in needed if f"{folder}/{name}" in borrowed]
+        self._spare(lent, "another table reads it")
+        self._spare(needed, f"version {facts.table_files.version} needs it again")
 
     def _ask_the_lake(self) -> None:
         """Reads which files other tables read now."""
-        self._lake_facts.ask_before_deletion(self._planned.table)
-        if self._lake_facts.uses != self._facts.other_uses:
-            self._facts = replace(self._facts, other_uses=self._lake_facts.uses)
-            self._guard = None
+        self._lake_facts.read(self._planned.table, before_deletion=True)
+        self._facts = replace(self._facts, other_uses=self._lake_facts.uses)
 
     def _ask_the_log(self) -> None:
         """Reads the table's own log again, with its retention, if it has a newer version."""
@@ -410,7 +393,6 @@ class Recheck:
                 "so no more files were deleted. Restore the log, then run the vacuum again"
             )
         self._facts = replace(self._facts, table_files=log.table_files, log=log.facts)
-        self._guard = None
 
 
 # The last check is repeated after this many seconds of deleting.
@@ -444,67 +426,66 @@ class VacuumProgress:
 
         The count of deleted files may be too high on S3, which also reports success for a key that
         does not exist.
-
-        The record counts as complete if the vacuum ended well, and if the record has room for the
-        names of all files that were kept or could not be deleted.
         """
         seconds = time.monotonic() - self._started
         requests = dict(self._lake.store.requests - self._requests_before)
         counts = requests_by_class(requests)
+        prices = self._table.prices
+        usd = prices.run_usd(
+            seconds=seconds, get_requests=counts["get"], put_requests=counts["put"]
+        )
+        quote = planned.quote
+        figures = (
+            Figure("files", planned.file_count, self.deleted_files),
+            Figure("bytes", planned.size_bytes, self.deleted_bytes),
+            Figure("requests", sum(planned.requests.values()), sum(requests.values())),
+            Figure("seconds", round(quote.seconds, 3), round(seconds, 3)),
+            Figure("usd", round(quote.usd, 9), round(usd, 9)),
+        )
+        operation = UpkeepOperation(
+            table=self._table.key,
+            kind="vacuum",
+            operation_id=uuid4().hex,
+            started_ms=self._began_ms,
+            ended_ms=now_ms(),
+            result="failed" if self.failed else "succeeded",
+            reason=planned.reason.name,
+            run=self._run_id,
+            seconds=seconds,
+            vcpu_seconds=seconds * prices.vcpus,
+            requests=requests,
+            usd=usd,
+            figures=figures,
+            detail=asdict(self._record_of(planned, usd, has_ended_well)),
+        )
+        record_operation(self._lake, operation)
+        return VacuumOutcome(plan=planned, figures=figures, spared=self.spared, failed=self.failed)
+
+    def _record_of(self, planned: VacuumPlan, usd: float, has_ended_well: bool) -> VacuumRecord:
+        """What later vacuums need to know.
+
+        The record counts as complete if the vacuum ended well, and if the record has room for the
+        names of all files that were kept or could not be deleted.
+        """
         kept_names = {*planned.remembered}
         log = planned.facts.log
         if planned.facts.log_only:
             # No listing will find these files again, so the record names them for later vacuums.
             kept_names.update(self.spared)
         all_are_named = max(len(self.failed), len(kept_names)) <= FAILED_NAMED
-        outcome = VacuumOutcome(
-            plan=planned,
-            deleted_files=self.deleted_files,
-            deleted_bytes=self.deleted_bytes,
-            requests=requests,
-            seconds=seconds,
-            usd=self._table.prices.run_usd(
-                seconds=seconds,
-                get_requests=counts["get"],
-                put_requests=counts["put"],
-            ),
-            spared=self.spared,
-            failed=self.failed,
-        )
-        record = VacuumRecord(
+        return VacuumRecord(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
             mode=planned.mode,
             version=planned.version,
             horizon_ms=planned.horizon_ms,
-            usd=outcome.usd,
+            usd=usd,
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             kept=sorted(kept_names)[:FAILED_NAMED],
             is_complete=has_ended_well and all_are_named,
             table_id=log.snapshot.table_id,
             committed_ms=log.history.committed_ms_of(planned.version),
         )
-        self._add_operation(outcome, record)
-        return outcome
-
-    def _add_operation(self, outcome: VacuumOutcome, record: VacuumRecord) -> None:
-        operation = UpkeepOperation(
-            table=self._table.key,
-            kind="vacuum",
-            operation_id=uuid4().hex,
-            started_ms=record.started_ms,
-            ended_ms=record.ended_ms,
-            result="failed" if outcome.failed else "succeeded",
-            reason=outcome.plan.reason.name,
-            run=self._run_id,
-            seconds=outcome.seconds,
-            vcpu_seconds=outcome.seconds * self._table.prices.vcpus,
-            requests=outcome.requests,
-            usd=outcome.usd,
-            figures=outcome.figures,
-            detail=asdict(record),
-        )
-        record_operation(self._lake, operation)
 
 
 def vacuum(
@@ -514,14 +495,14 @@ def vacuum(
     *,
     mode: VacuumMode | None = None,
     owner: str | None = None,
-) -> VacuumOutcome:
+) -> VacuumOutcome | None:
     """Vacuums `table`.
 
-    Opens a Spark session only to set a retention, or if deltalake cannot answer. `owner` names the
-    caller in the lock and in the lake's operations.
+    Returns `None` if there is no table. Opens a Spark session only if deltalake cannot answer.
+    `owner` names the caller in the lock and in the lake's operations.
 
     Raises:
-        Refused: there is no table, or it may not be vacuumed now, or not in this mode.
+        Refused: the table may not be vacuumed now, or not in this mode.
         Transient: another process holds the table, or the server or the storage does not answer.
             The lake's operations say how many files were deleted before the error.
         Broken: Delta's answer contradicts the plan, or live files are missing.
@@ -529,29 +510,23 @@ def vacuum(
     lake = lake_facts.lake
     check_clock(lake, table.key)
     progress = VacuumProgress(lake, table, owner)
-    planned = _planned(lake_facts, table, mode)
+    planned = plan(lake_facts, table, mode=mode)
     lake_facts.remember_found()
-    retention = _retention_to_set(planned.facts, table)
-    if planned.candidates or retention:
+    if planned is None:
+        return None
+    if planned.candidates:
         holder = owner or f"vacuum of {table.key}"
-        with translated(table.key, operation="vacuum"):
-            if retention:
-                # Only tables of this lake declare a retention.
-                from lakehouse.spark import statements
-
-                spark = open_spark()
-                with hold(lake, spark, table.key, owner=holder):
-                    spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
-            with hold(lake, None, table.key, owner=holder):
-                if has_newer_version(lake, planned.facts.log):
-                    planned = _planned(lake_facts, table, mode)
-                try:
-                    _carry_out(lake_facts, open_spark, planned, progress)
-                except BaseException:
-                    # If storage fails here, too, that must not hide the first error.
-                    with contextlib.suppress(LakehouseError):
-                        progress.record(planned, has_ended_well=False)
-                    raise
+        with translated(table.key, operation="vacuum"), hold(lake, None, table.key, owner=holder):
+            if has_newer_version(lake, planned.facts.log):
+                planned = plan(lake_facts, table, mode=mode)
+                assert planned is not None  # its log was found just now
+            try:
+                _carry_out(lake_facts, open_spark, planned, progress)
+            except BaseException:
+                # If storage fails here, too, that must not hide the first error.
+                with contextlib.suppress(LakehouseError):
+                    progress.record(planned, has_ended_well=False)
+                raise
     return progress.record(planned, has_ended_well=True)
 
 
@@ -564,44 +539,16 @@ def rehearse(
 ) -> VacuumPlan | None:
     """The plan, reduced to the files that Delta and the last check confirm. Changes nothing.
 
-    Returns `None` if there is no table. If the vacuum would first set another retention, Delta
-    cannot confirm the files yet: the whole plan is returned, with a note. Raises as `vacuum`.
+    Returns `None` if there is no table. Raises as `vacuum`.
     """
     planned = plan(lake_facts, table, mode=mode)
     if planned is None or not planned.candidates:
         return planned
-    if retention := _retention_to_set(planned.facts, table):
-        values = ", ".join(f"{name} to {value}" for name, value in retention.items())
-        note = f"the vacuum would first set {values}, so Delta cannot confirm the files yet"
-        return replace(planned, notes=(*planned.notes, note))
     with translated():
         spared = dict[str, str]()
-        confirmed = _confirmed(lake_facts.lake, open_spark, planned, spared)
-        confirmed = Recheck(lake_facts, planned, spared).still_deletable(confirmed)
-        return plan_rest(planned, table, confirmed, spared)
-
-
-def _planned(lake_facts: LakeFacts, table: Table, mode: VacuumMode | None) -> VacuumPlan:
-    planned = plan(lake_facts, table, mode=mode)
-    if planned is None:
-        raise Refused(
-            f"vacuum of {table.key}: there is no table yet. Use lakehouse materialize {table.key} "
-            "first"
-        )
-    return planned
-
-
-def _confirmed(
-    lake: Lake,
-    open_spark: "Callable[[], SparkSession]",
-    planned: VacuumPlan,
-    spared: dict[str, str],
-) -> list[Candidate]:
-    """The planned files that Delta would also delete. The others are added to `spared`."""
-    confirmed = confirmed_by_delta(lake, open_spark, planned.facts, planned.candidates)
-    kept_names = {each.name for each in planned.candidates} - {each.name for each in confirmed}
-    spared |= dict.fromkeys(kept_names, "Delta would not delete it")
-    return confirmed
+        recheck = Recheck(lake_facts, planned, spared)
+        remaining = recheck.still_deletable(recheck.confirmed(open_spark))
+        return plan_rest(planned, remaining, spared)
 
 
 def _carry_out(
@@ -617,8 +564,8 @@ def _carry_out(
     that are gone count as deleted.
     """
     lake = lake_facts.lake
-    remaining = _confirmed(lake, open_spark, planned, progress.spared)
     recheck = Recheck(lake_facts, planned, progress.spared)
+    remaining = recheck.confirmed(open_spark)
     batch: Sequence[Candidate] = ()
     failures = 0
     while remaining:
@@ -650,13 +597,3 @@ def _delete(lake: Lake, table: str, batch: Sequence[Candidate], progress: Vacuum
         if real_name in failed:
             progress.failed[name] = failed[real_name]
     progress.count(each for each in batch if each.name not in progress.failed)
-
-
-def _retention_to_set(facts: VacuumFacts, table: Table) -> dict[str, str]:
-    """The declared retention properties whose values the table does not have yet.
-
-    Equal values are not set again, because every ALTER TABLE aborts concurrent writers.
-    """
-    current = facts.log.snapshot.properties
-    declared = table.vacuum.retention_properties(current)
-    return {name: value for name, value in declared.items() if current.get(name) != value}

@@ -18,6 +18,7 @@ from lakehouse.vacuum.run import vacuum
 from lakehouse_tests.cli.test_through_dagster import settings as settings
 from lakehouse_tests.long.test_log_reader_spark import RealTable
 from lakehouse_tests.support.terminal import Terminal
+from lakehouse_tests.support.vacuums import deleted
 
 pytestmark = pytest.mark.spark
 
@@ -165,7 +166,7 @@ def _healed(
     names = [each.name for each in vacuumed.plan.candidates]
     # Hadoop's checksum of a file goes with it.
     assert {name for name in names if not name.endswith(".crc")} == dead
-    assert (vacuumed.deleted_files, dict(vacuumed.failed)) == (len(names), {})
+    assert (deleted(vacuumed), dict(vacuumed.failed)) == (len(names), {})
     assert _rows(spark, address) == rows
     return done
 

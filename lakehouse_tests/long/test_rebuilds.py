@@ -32,6 +32,7 @@ from lakehouse_tests.support.example_lake import (
     states,
 )
 from lakehouse_tests.support.example_snapshots import own_columns
+from lakehouse_tests.support.vacuums import deleted
 
 PLAIN = replace(events, write=Append())
 STEPS = [
@@ -169,8 +170,8 @@ def test_a_compaction_and_a_vacuum_next_to_a_killed_rebuild_take_nothing_that_is
         compact(lake, spark, replace(events, compaction=small)).entry.compaction.files_removed == 4
     )
     for table in (events, PLAIN):
-        deleted = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-        assert (deleted.deleted_files, rows_in(lake, events.key, "id", "state")) == (0, rows)
+        vacuumed = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
+        assert (deleted(vacuumed), rows_in(lake, events.key, "id", "state")) == (0, rows)
         rebuilt(lake, spark, PLAIN, "rows")
     assert staged_files(lake) == []
     uri = lake.settings.table_uri(events.key)

@@ -18,7 +18,7 @@ from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse_tests.land.test_kills import type_of_client
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
 from lakehouse_tests.support.example_lake import facts_of
-from lakehouse_tests.support.vacuums import append, create, data_files, rows, table_of
+from lakehouse_tests.support.vacuums import append, create, data_files, deleted, rows, table_of
 
 pytestmark = pytest.mark.parametrize("on_s3", ["moto", "ministack"], indirect=True)
 
@@ -49,7 +49,7 @@ def test_only_what_the_dry_run_names_goes_from_the_bucket(in_bucket: Lake, mode:
     assert named is not None and {each.name for each in named.candidates} == files - needed
     assert data_files(lake) == files
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert (data_files(lake), outcome.deleted_files) == (needed, len(files - needed))
+    assert (data_files(lake), deleted(outcome)) == (needed, len(files - needed))
     assert outcome.failed == {}
     assert rows(spark, uri) == before
     assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.candidates

@@ -22,7 +22,7 @@ from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 from lakehouse.vacuum.run import vacuum
-from lakehouse_tests.support.vacuums import MONTH_SECONDS, data_files, table_of
+from lakehouse_tests.support.vacuums import MONTH_SECONDS, data_files, deleted, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -244,7 +244,7 @@ class FileHistory:
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
         planned = outcome.plan.file_count - len(outcome.spared)
-        assert (outcome.failed, outcome.deleted_files) == ({}, planned), self.story()
+        assert (outcome.failed, deleted(outcome)) == ({}, planned), self.story()
         if outcome.plan.mode == "FULL":
             left = {name for name in after - needed if name.endswith(".parquet")}
             assert not {name for name in left if self._is_past(name, horizon_ms)}, self.story()

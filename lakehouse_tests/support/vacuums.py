@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse import SHORT_RETENTION_RISK, Append, Landing, Table, Vacuum
 from lakehouse.lake.lake import Lake
+from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,11 @@ def table_of(key: str = "bronze/t", **knobs: Any) -> Table:
         write=Append(),
         vacuum=Vacuum(**{"accepts_short_retention": SHORT_RETENTION_RISK, **knobs}),
     )
+
+
+def deleted(outcome: VacuumOutcome) -> float | None:
+    """How many files a vacuum deleted."""
+    return outcome.figures[0].actual
 
 
 def create(spark: "SparkSession", lake: Lake) -> str:

@@ -202,7 +202,7 @@ def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_com
     inner.checkpoint().forget_before(2).store.put(mark, b'{"version":2}')
     table = of_others(warehouse, orphans=orphans)
     run = facts_of(tmp_path / "home", [table])
-    run.read(table)
+    run.read(table.key)
     found = planned(tmp_path / "home", [table], "LITE")
     assert names(found) == ["d=1/gone"]
     spared = dict[str, str]()
@@ -212,7 +212,11 @@ def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_com
 
 def test_a_file_written_after_its_removal_is_not_the_log_s(tmp_path: Path, warehouse: Path) -> None:
     os.utime(warehouse / "orders/d=1/gone", (LONG_AGO / 1_000, LONG_AGO / 1_000))
-    assert names(planned(tmp_path / "home", [of_others(warehouse)])) == []
+    run = facts_of(tmp_path / "home", [of_others(warehouse)])
+    found, spared = planned(tmp_path / "home", [of_others(warehouse)]), dict[str, str]()
+    assert names(found) == ["d=1/gone"]
+    assert Recheck(run, found, spared).still_deletable(found.candidates) == []
+    assert spared == {"d=1/gone": "it was written again after it was listed"}
 
 
 def test_nothing_goes_while_a_key_elsewhere_hides_a_table(tmp_path: Path, warehouse: Path) -> None:

@@ -322,7 +322,7 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     assert found.notes == (f"1 file of the plan will stay, for example d=1/orphan: {why}",)
     lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
     found = rehearsed()
-    assert (found.reason, found.seconds, paths(found)) == (Reason.ALL_STAY, 0.0, [])
+    assert (found.reason, paths(found)) == (Reason.ALL_STAY, [])
     assert found.notes == (f"2 files of the plan will stay, for example d=1/gone: {why}",)
 
 

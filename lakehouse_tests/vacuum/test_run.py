@@ -10,7 +10,7 @@ from lakehouse.base.errors import Broken
 from lakehouse.base.operation import VACUUM_MODES
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import StoredObject
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.state_tables import vacuum_records
 from lakehouse.vacuum import run
 from lakehouse.vacuum.facts import LakeFacts
@@ -18,6 +18,7 @@ from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.plan.candidates import LoggedFiles
 from lakehouse.vacuum.run import rehearse, vacuum
+from lakehouse.write.commit_rows import apply_properties
 from lakehouse_tests.support.example_lake import facts_of, version_of
 from lakehouse_tests.support.vacuums import AT_ONCE, data_files, rows, stored, table_of
 
@@ -61,7 +62,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(
     # Hadoop's checksums go with their files, and only then.
     checksums = {f"part={name[5]}/.{name[7:]}.crc" for name in planned & set(first)}
     assert (planned, gone - planned) == (expected, checksums)
-    assert (outcome.deleted_files, outcome.deleted_bytes) == (len(planned), outcome.plan.size_bytes)
+    assert [each.actual for each in outcome.figures[:2]] == [len(planned), outcome.plan.size_bytes]
     assert outcome.spared == {}
     assert DeltaTable(uri).to_pyarrow_table().sort_by("id") == before
     [past] = vacuum_records(lake, "bronze/t")
@@ -112,12 +113,21 @@ def test_files_that_a_clone_reads_stay(lake: Lake, spark: SparkSession) -> None:
     assert outcome.plan.candidates == () and len(rows(spark, clone)) == 4
 
 
-def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: SparkSession) -> None:
-    add(lake, 0, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
-    table = table_of(retention_hours=800)
-    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert outcome.plan.facts.table_files.retention_ms == 800 * 3_600_000
-    snapshot = facts_of(lake, "bronze/t").snapshot
-    assert snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
-    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert version_of(lake, "bronze/t") == snapshot.version
+@pytest.mark.parametrize(("own_days", "in_force"), [(7, 800), (40, 960)])
+def test_the_longer_retention_counts_until_a_write_sets_the_declared_one(
+    lake: Lake, spark: SparkSession, own_days: int, in_force: int
+) -> None:
+    add(lake, 0, **{"delta.deletedFileRetentionDuration": f"interval {own_days} days"})
+    table, version = table_of(retention_hours=800), version_of(lake, "bronze/t")
+
+    def retention_hours() -> float:
+        outcome = vacuum(LakeFacts(lake, [table]), lambda: pytest.fail("asked"), table, mode="FULL")
+        assert outcome is not None
+        return outcome.plan.as_json()["retention_hours"]
+
+    assert (retention_hours(), version_of(lake, "bronze/t")) == (in_force, version)
+    session = TableSession(lake=lake, spark=spark, table=table)
+    after = apply_properties(session, facts_of(lake, "bronze/t"))
+    assert after is not None
+    assert after.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
+    assert (retention_hours(), version_of(lake, "bronze/t")) == (800, after.snapshot.version)

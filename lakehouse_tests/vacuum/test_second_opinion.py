@@ -22,7 +22,7 @@ from lakehouse.vacuum.run import confirmed_by_delta, kept_by_deltalake, rehearse
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder, add_of
 from lakehouse_tests.support.faults import HOUR, KEY, known_of
-from lakehouse_tests.support.vacuums import data_files, table_of
+from lakehouse_tests.support.vacuums import data_files, deleted, table_of
 from lakehouse_tests.vacuum.test_meanwhile import lake, nobody
 
 __all__ = ["lake"]  # fixtures
@@ -175,7 +175,7 @@ def test_a_vacuum_of_what_deltalake_wrote_opens_no_session(
     assert named is not None and named.file_count == 1
     outcome = vacuum(LakeFacts(lake, [table]), nobody, table, mode="LITE")
     assert before - data_files(lake) == {named.candidates[0].name}
-    assert (outcome.deleted_files, outcome.spared, outcome.failed) == (1, {}, {})
+    assert (deleted(outcome), outcome.spared, outcome.failed) == (1, {}, {})
     read = DeltaTable(f"{root}/{KEY}", storage_options=options)
     assert read.to_pyarrow_table().column("id").to_pylist() == [1]
 

@@ -6,7 +6,7 @@ tables' logs, but not on the number of objects.
 
 import re
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 from lakehouse.base.paths import is_absolute, name_in_table, vector_path
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.stored_objects import FOLDER_SUFFIX, KnownObjects, Part, StoredObject
+from lakehouse.base.stored_objects import FOLDER_SUFFIX, Part, StoredObject
 from lakehouse.base.text import count_of, first_names
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.protocol import retention_ms_of
-from lakehouse.delta.snapshot import Snapshot, last_removals
+from lakehouse.delta.snapshot import Snapshot, TableFacts, last_removals
 
 # Maps a decoded URI to its name relative to the lake, or to `None` if the URI seems to be outside.
 ResolvePath = Callable[[str], str | None]
@@ -85,16 +85,15 @@ class TableFiles:
         return borrowed
 
 
-def fold_table_files(
-    snapshot: Snapshot, *, resolve: ResolvePath, commits: Iterable[Commit] = (), now_ms: int = 0
-) -> TableFiles:
+def fold_table_files(facts: TableFacts, *, resolve: ResolvePath, now_ms: int) -> TableFiles:
     """The files of a table at the snapshot's version.
 
-    Files that `commits` removed are included even if they have no tombstone, because an older
-    version reads them: a checkpoint drops expired tombstones, and the retention may have been
+    Files that the known commits removed are included even if they have no tombstone, because an
+    older version reads them: a checkpoint drops expired tombstones, and the retention may have been
     shorter when the checkpoint was written. Files in other places are included only if they were
     removed within the retention.
     """
+    snapshot = facts.snapshot
     names = _Names(snapshot, resolve)
     live: dict[str, Reference] = {}
     # No action records when a deletion vector was written. The newest commit is an upper bound.
@@ -111,7 +110,7 @@ def fold_table_files(
                 live[vector_name] = vector_reference
     retention_ms = retention_ms_of(snapshot.properties)
     since_ms = 0 if retention_ms is None else now_ms - retention_ms
-    removed_ms = _removal_times(snapshot, commits, since_ms)
+    removed_ms = _removal_times(snapshot, facts.history.commits, since_ms)
     return TableFiles(
         table=snapshot.table,
         version=snapshot.version,
@@ -229,19 +228,16 @@ class Owners:
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
-        self._depths = sorted({table.count("/") + 1 for table in self._tables}, reverse=True)
 
     def table_of(self, name: str) -> str | None:
         """The table that the object `name` (relative to the lake) belongs to, or `None`.
 
         The marker of a table's folder (`<table>/`) belongs to this table.
         """
-        parts = name.split("/")
-        for depth in self._depths:
-            folder = "/".join(parts[:depth])
-            if len(parts) > depth and folder in self._tables:
-                return folder
-        return None
+        folder = name.rpartition("/")[0]
+        while folder and folder not in self._tables:
+            folder = folder.rpartition("/")[0]
+        return folder or None
 
 
 _LOG = "_delta_log/"
@@ -369,13 +365,12 @@ class ObjectClassifier:
 _SMALL_BYTES = 12 * 1024 * 1024
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
-# Folder, part and storage class, as in `UsageShare`.
-_UsageKey = tuple[str, Part | None, str | None]
+_PARTS_IN_ORDER = (None, *Part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class UsageShare:
-    """Objects of one part and one storage class.
+    """Objects of one part and one storage class. `reconcile` counts them.
 
     `part` is `None` if the objects belong to no table. `folder` is the table or, for objects of no
     table, `_top_folder`. `small_count` is the number of small data files; it is
@@ -384,10 +379,10 @@ class UsageShare:
 
     part: Part | None
     storage_class: str | None
-    file_count: int
-    size_bytes: int
     folder: str
-    small_count: int
+    file_count: int = 0
+    size_bytes: int = 0
+    small_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,10 +451,13 @@ class KnownTables:
     lake_prefix: str
 
 
-def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> Reconciliation:
+def reconcile(
+    tables: KnownTables, objects: Iterable[StoredObject], *, settled_ms: int, now_ms: int
+) -> Reconciliation:
     """Assigns each object of an inventory of the lake to one `Part` of one table, or to no table.
 
-    The tables' logs must be read after the inventory was created. Then, files of the inventory that
+    A live file that was written before `settled_ms` and that the inventory lacks is missing. The
+    tables' logs must be read after the inventory was created. Then, files of the inventory that
     were removed in the meantime have a tombstone, and files that were added are not taken for
     orphans.
     """
@@ -472,64 +470,47 @@ def reconcile(tables: KnownTables, inventory: KnownObjects, *, now_ms: int) -> R
     by_key = {each.table: _Table(each, uses, now_ms) for each in tables.files}
     owners = Owners(table_keys)
     borrowed_in_storage = set[str]()
-    totals = _Totals()
-    for each in inventory.objects:
+    shares: dict[tuple[str, Part | None, str | None], UsageShare] = {}
+    for each in objects:
         name = each.key.removeprefix(tables.lake_prefix)
         owner = owners.table_of(name)
         if name in uses.borrowed and is_current(each):
             borrowed_in_storage.add(name)
         folder = owner or archived_table(name) or ""
+        is_small = False
         if folder in by_key:  # in the folder of a table, or in its archive
             part = by_key[folder].take(name, each) if owner else archived_part(each)
-            usage = (folder, part, each.storage_class)
         else:  # in no table, or in one whose log cannot be read
             part = Part.UNREAD if owner else None
-            usage = (owner or _top_folder(name), part, each.storage_class)
-            totals.small_counts[usage] += _is_small_data(each)
-        totals.file_counts[usage] += 1
-        totals.sizes_bytes[usage] += each.size_bytes
-    shares = totals.shares()
+            folder = owner or _top_folder(name)
+            is_small = _is_small_data(each)
+        usage = (folder, part, each.storage_class)
+        if usage not in shares:
+            shares[usage] = UsageShare(folder=folder, part=part, storage_class=each.storage_class)
+        shares[usage].file_count += 1
+        shares[usage].size_bytes += each.size_bytes
+        shares[usage].small_count += is_small
     by_table = defaultdict[str, list[UsageShare]](list)
-    for share in shares:
-        if share.part is not None:
+    unclaimed = list[UsageShare]()
+    for share in sorted(shares.values(), key=_order):
+        if share.part is None:
+            unclaimed.append(share)
+        else:
             by_table[share.folder].append(share)
     reconciled = [
-        table.shares(by_table[key], borrowed_in_storage, settled_ms=inventory.settled_ms)
+        table.shares(by_table[key], borrowed_in_storage, settled_ms=settled_ms)
         for key, table in by_key.items()
     ]
     for key, why in tables.unread.items():
         reconciled.append(TableShares(table=key, shares=by_table[key], problem=why))
     return Reconciliation(
         tables=sorted(reconciled, key=lambda table: table.table),
-        unclaimed=tuple(share for share in shares if share.part is None),
+        unclaimed=tuple(unclaimed),
     )
 
 
-class _Totals:
-    """Counts the objects of each usage."""
-
-    def __init__(self) -> None:
-        self.file_counts = Counter[_UsageKey]()
-        self.sizes_bytes = Counter[_UsageKey]()
-        self.small_counts = Counter[_UsageKey]()
-
-    def shares(self) -> list[UsageShare]:
-        """The shares in a fixed order: by folder, part and storage class."""
-        order = {part: index for index, part in enumerate([None, *Part])}
-        shares = [
-            UsageShare(
-                folder=usage[0],
-                part=usage[1],
-                storage_class=usage[2],
-                file_count=count,
-                size_bytes=self.sizes_bytes[usage],
-                small_count=self.small_counts[usage],
-            )
-            for usage, count in self.file_counts.items()
-        ]
-        return sorted(
-            shares, key=lambda share: (share.folder, order[share.part], share.storage_class or "")
-        )
+def _order(share: UsageShare) -> tuple[str, int, str]:
+    return share.folder, _PARTS_IN_ORDER.index(share.part), share.storage_class or ""
 
 
 class _Table:
@@ -548,7 +529,7 @@ class _Table:
 
     def take(self, name: str, each: StoredObject) -> Part:
         """Records an object as seen, and returns its part. `name` is relative to the lake."""
-        own = name.removeprefix(self._table_files.table).removeprefix("/")
+        own = name.removeprefix(f"{self._table_files.table}/")
         part = self._classifier.part_of(own, each)
         if part in _NEEDED_NOW:
             self._unseen.pop(name, None)

@@ -30,7 +30,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from tempfile import TemporaryFile
@@ -43,15 +43,14 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, KnownObjects, StoredObject
+from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, StoredObject
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import note_cold_files
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
-from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, made_of_columns, row_total
+from lakehouse.delta.snapshot import DataFile, TableFacts, made_of_columns, row_total
 from lakehouse.lake.commits import (
     Actions,
-    commit_after_newest,
     commit_info,
     create_version,
     delete_dead_files,
@@ -76,7 +75,6 @@ from lakehouse.vacuum.inventory.plan import (
 from lakehouse.vacuum.inventory.stored_reports import newest_report, read_report
 
 BATCH_ROWS = 10_000
-_RECORDED = ("name", "created_ms", "object_count", "size_bytes")
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker")
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 # The columns of an object. Its bucket is a partition of the table.
@@ -97,7 +95,7 @@ def known_inventories(lake: Lake) -> list[Inventory]:
 
 def inventory_record(inventory: Inventory) -> dict[str, Any]:
     """The `userMetadata` of the commit that adds an inventory to its table."""
-    return {"inventory": {name: getattr(inventory, name) for name in _RECORDED}}
+    return {"inventory": asdict(inventory)}
 
 
 def inventories_in(history: Commits) -> Iterator[Inventory]:
@@ -157,12 +155,6 @@ def read_objects(lake: Lake, inventory: Inventory) -> Iterator[StoredObject]:
         yield from objects_of(lake.store.bucket, batch)
 
 
-def read_keys(lake: Lake, inventory: Inventory) -> Iterator[str]:
-    """The keys of an inventory; much faster than `read_objects`."""
-    for batch in _batches(lake, inventory, ("key",)):
-        yield from batch.column("key").to_pylist()
-
-
 def name_in(file: DataFile) -> str:
     """The name of the inventory that a file of the table belongs to."""
     return dict(file.partition).get("report") or ""
@@ -192,7 +184,6 @@ class InventoryRows:
     def __init__(self, lake: Lake, inventory: Inventory) -> None:
         self.inventory = inventory
         self.tables = set[str]()
-        self._bucket = lake.store.bucket
         # "" is a temporary file, which SQLite deletes when the connection is closed.
         self._rows = sqlite3.connect("", check_same_thread=False)
         self._rows.execute("CREATE TABLE object (key TEXT, size_bytes, modified_ms, is_dir)")
@@ -205,7 +196,7 @@ class InventoryRows:
         query = "SELECT * FROM object WHERE key >= ? AND key < ? ORDER BY key"
         for key, size_bytes, modified_ms, is_dir in self._rows.execute(query, (folder, end)):
             yield StoredObject(
-                bucket=self._bucket,
+                bucket="",
                 key=key,
                 size_bytes=size_bytes,
                 modified_ms=modified_ms,
@@ -242,11 +233,12 @@ def reconcile_inventory(
         Refused: the inventory cannot be read.
     """
     prefix = lake.store.prefix
-    keys = (key.removeprefix(prefix) for key in read_keys(lake, inventory))
-    known = read_table_files(lake, declared, table_roots(keys))
+    found = set[str]()
+    for batch in _batches(lake, inventory, ("key",)):  # faster than to read whole objects
+        found |= table_roots(key.removeprefix(prefix) for key in batch.column("key").to_pylist())
+    known = read_table_files(lake, declared, found)
     objects = read_objects(lake, inventory)
-    in_storage = KnownObjects(objects=objects, settled_ms=inventory.settled_ms)
-    return reconcile(known, in_storage, now_ms=now_ms)
+    return reconcile(known, objects, settled_ms=inventory.settled_ms, now_ms=now_ms)
 
 
 def read_table_files(lake: Lake, declared: Iterable[Table], found: Set[str]) -> KnownTables:
@@ -254,6 +246,8 @@ def read_table_files(lake: Lake, declared: Iterable[Table], found: Set[str]) -> 
 
     The tables are those in `found`, and the declared tables in the lake, if they exist.
     """
+    # No inventory covers tables outside the lake, so paths to them are not resolved.
+    resolve = PathResolver(replace(lake, elsewhere={}))
     own = [table for table in declared if table.key not in lake.elsewhere]
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
@@ -261,7 +255,7 @@ def read_table_files(lake: Lake, declared: Iterable[Table], found: Set[str]) -> 
         try:
             facts = lake.facts(table)
             if facts is not None:
-                table_files.append(covered_files(lake, facts))
+                table_files.append(fold_table_files(facts, resolve=resolve, now_ms=now_ms()))
         except LakehouseError as error:
             unread[table] = str(error)
     return KnownTables(
@@ -270,14 +264,6 @@ def read_table_files(lake: Lake, declared: Iterable[Table], found: Set[str]) -> 
         landed=landing_prefixes(lake, own),
         lake_prefix=lake.store.prefix,
     )
-
-
-def covered_files(lake: Lake, facts: TableFacts) -> TableFiles:
-    """The files of a table in the lake."""
-    # No inventory covers tables outside the lake, so paths to them are not resolved.
-    resolve = PathResolver(replace(lake, elsewhere={}))
-    commits = facts.history.commits
-    return fold_table_files(facts.snapshot, resolve=resolve, commits=commits, now_ms=now_ms())
 
 
 _FILE_BATCHES = 50  # of `BATCH_ROWS` rows, in one data file
@@ -330,9 +316,12 @@ def update_inventory(
             f"inventory of {lake.store.bucket}: there is no complete report of configuration "
             f"{configuration!r} yet"
         )
+    inventory = Inventory(
+        name=report.name, created_ms=report.created_ms, object_count=0, size_bytes=0
+    )
     for last in known_inventories(lake):
-        is_loaded = last.configuration == report.configuration
-        if is_loaded and last.created_ms >= report.created_ms:
+        is_loaded = last.configuration == inventory.configuration
+        if is_loaded and last.created_ms >= inventory.created_ms:
             with suppress(Refused):  # if a data file is damaged, the report is loaded again
                 return InventoryOutcome(
                     inventory=last,
@@ -340,9 +329,6 @@ def update_inventory(
                     newly_loaded=0,
                     seconds=time.monotonic() - began,
                 )
-    inventory = Inventory(
-        name=report.name, created_ms=report.created_ms, object_count=0, size_bytes=0
-    )
     return _load(lake, tables, inventory, read_report(lake.store, report))
 
 
@@ -372,8 +358,7 @@ def _load(
         known = read_table_files(lake, tables, found)
         written = list[DataFile]()
         rows = _with_tables(spool, lake, known, written)
-        in_storage = KnownObjects(objects=rows, settled_ms=inventory.settled_ms)
-        reconciliation = reconcile(known, in_storage, now_ms=now_ms())
+        reconciliation = reconcile(known, rows, settled_ms=inventory.settled_ms, now_ms=now_ms())
     inventory = replace(
         inventory, object_count=reconciliation.file_count, size_bytes=reconciliation.size_bytes
     )
@@ -432,23 +417,13 @@ def _commit(
     written: Sequence[DataFile],
 ) -> None:
     """Step 4. `facts` is the table, if it existed before the listing."""
-    partition = (("bucket", lake.store.bucket), ("report", inventory.name))
-    actions: Actions = [file_action("add", replace(file, partition=partition)) for file in written]
-    record = {**inventory_record(inventory), "mark": uuid4().hex}
-    changed = f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
-
-    def check(_newest: Snapshot) -> None:
-        raise Transient(changed)
-
-    with table_location(lake, key) as location:
-        if facts is None:
-            info = commit_info("WRITE", -1, record)
-            partitions = pa.schema(dict.fromkeys(PARTITION_COLUMNS, pa.string()))
-            columns = pa.schema([*OBJECT_SCHEMA, _TABLE_COLUMN, *partitions])
-            shape = new_table(columns, partition_by=PARTITION_COLUMNS)
-            if not create_version(location, 0, [info, *shape, *actions]):
-                raise Transient(changed)
-            return
+    version = -1 if facts is None else facts.snapshot.version
+    actions: Actions = [commit_info("WRITE", version, inventory_record(inventory))]
+    if facts is None:
+        partitions = pa.schema(dict.fromkeys(PARTITION_COLUMNS, pa.string()))
+        columns = pa.schema([*OBJECT_SCHEMA, _TABLE_COLUMN, *partitions])
+        actions += new_table(columns, partition_by=PARTITION_COLUMNS)
+    else:
         previous = [
             file
             for file in facts.snapshot.files
@@ -456,8 +431,13 @@ def _commit(
         ]
         refuse_deleted_rows(key, previous)
         actions += [file_action("remove", file) for file in previous]
-        info = commit_info("WRITE", facts.snapshot.version, record)
-        commit_after_newest(lake, facts.snapshot, location, [info, *actions], check)
+    partition = (("bucket", lake.store.bucket), ("report", inventory.name))
+    actions += [file_action("add", replace(file, partition=partition)) for file in written]
+    with table_location(lake, key) as location:
+        if not create_version(location, version + 1, actions):
+            raise Transient(
+                f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
+            )
     after = lake.facts(key)
     if after is not None:
         with_due_checkpoint(lake, after)

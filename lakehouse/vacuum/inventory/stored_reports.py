@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ from lakehouse.delta.snapshot import made_of_columns
 from lakehouse.store import Store
 
 REPORTS = "_lakehouse/inventory"
-_FORMATS = ("CSV", "ORC", "Parquet")
 # What to do about a damaged report.
 WAIT_FOR_NEXT = (
     "Wait for the next report, or use lakehouse inventory load --configuration lakehouse-scan"
@@ -39,7 +38,6 @@ NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 # A report is refused if its time is more than this ahead of our clock, because it would count as
 # fresh for too long. Clocks that are synchronized with a time server differ only by seconds.
 _AHEAD_MS = 300_000
-_MD5 = re.compile(r"[0-9a-f]{32}")
 # Matches between the words of a name in CSV: LastModifiedDate -> Last_Modified_Date.
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -55,7 +53,7 @@ class DataPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A complete report. `bucket` is the bucket that it lists.
+    """A complete report, named `<configuration>/<stamp>`. `bucket` is the bucket that it lists.
 
     `columns` are those of CSV, which has no header, spelled as in ORC and Parquet
     (`last_modified_date`).
@@ -69,11 +67,6 @@ class Report:
     columns: tuple[str, ...]
     files: tuple[DataPart, ...]
 
-    @property
-    def configuration(self) -> str:
-        """The report's inventory configuration. A report is named `<configuration>/<stamp>`."""
-        return self.name.partition("/")[0]
-
 
 def parse_manifest(
     manifest: bytes, checksum: str, *, name: str, bucket: str, folder: str, now_ms: int
@@ -84,9 +77,9 @@ def parse_manifest(
 
     Raises:
         Refused: the manifest is damaged or its checksum is wrong; or the report lists another
-            bucket, has an unknown format or lacks a needed column; or it names no data files, a
-            data file outside the folder, or an invalid MD5; or its time is more than five minutes
-            in the future, or implausible (for example, in seconds instead of milliseconds).
+            bucket, has an unknown format or lacks a needed column; or it names no data files, or a
+            data file outside the folder; or its time is more than five minutes in the future, or
+            implausible (for example, in seconds instead of milliseconds).
     """
     where = f"inventory report {name}"
     actual = hashlib.md5(manifest, usedforsecurity=False).hexdigest()
@@ -96,25 +89,24 @@ def parse_manifest(
             f"MD5 {actual}. {WAIT_FOR_NEXT}"
         )
     try:
-        report = _report(cast("Mapping[str, Any]", json.loads(manifest)), name)
+        report = _report(json.loads(manifest), name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
             f"{where}: manifest.json cannot be parsed ({type(error).__name__}: {error}). "
             f"{WAIT_FOR_NEXT}"
         ) from error
-    problem = _problem_of(report, bucket, now_ms) or _problem_of_files(report, folder)
-    if problem:
+    if problem := _problem_of(report, bucket, folder, now_ms):
         raise Refused(f"{where}: {problem}")
     return report
 
 
-def _report(document: Mapping[str, Any], name: str) -> Report:
+def _report(document: Any, name: str) -> Report:
     file_format = str(document["fileFormat"])
     columns = str(document["fileSchema"]).split(",") if file_format == "CSV" else ()
-    files = list[DataPart]()
-    for file in cast("Sequence[Mapping[str, Any]]", document["files"]):
-        key = str(file["key"])
-        files.append(DataPart(key=key, size_bytes=int(file["size"]), md5=str(file["MD5checksum"])))
+    files = [
+        DataPart(key=str(file["key"]), size_bytes=int(file["size"]), md5=str(file["MD5checksum"]))
+        for file in document["files"]
+    ]
     return Report(
         name=name,
         bucket=str(document["sourceBucket"]),
@@ -125,8 +117,11 @@ def _report(document: Mapping[str, Any], name: str) -> Report:
     )
 
 
-def _problem_of(report: Report, bucket: str, now_ms: int) -> str:
-    """Why the report cannot be used, and what to do; empty if there is no problem."""
+def _problem_of(report: Report, bucket: str, folder: str, now_ms: int) -> str:
+    """Why the report cannot be used, and what to do; empty if there is no problem.
+
+    All data files must be in `folder`.
+    """
     if report.bucket != bucket:
         return f"the report lists bucket {report.bucket!r}. Use a report of bucket {bucket!r}"
     if plausible_ms(report.created_ms, now_ms=now_ms) is None:
@@ -141,13 +136,8 @@ def _problem_of(report: Report, bucket: str, now_ms: int) -> str:
             f"{_AHEAD_MS // 60_000} min). Synchronize this clock, and the clock of the program "
             "that writes the reports, with a time server"
         )
-    if report.file_format not in _FORMATS:
-        return f"the format is {report.file_format!r}. Use {either(_FORMATS)}"
-    return ""
-
-
-def _problem_of_files(report: Report, folder: str) -> str:
-    """As `_problem_of`, for the report's data files, which must be in `folder`."""
+    if report.file_format not in _READERS:
+        return f"the format is {report.file_format!r}. Use {either([*_READERS])}"
     if not report.files:
         return (
             "the manifest names no data files, although the bucket contains at least this report. "
@@ -160,44 +150,38 @@ def _problem_of_files(report: Report, folder: str) -> str:
             return (
                 f"the data file {file.key!r} is not a plain path below {folder}/. {WAIT_FOR_NEXT}"
             )
-        if not _MD5.fullmatch(file.md5):
-            return (
-                f"the MD5checksum {file.md5!r} of {file.key} is not an MD5 in lower case. "
-                f"{WAIT_FOR_NEXT}"
-            )
     return ""
 
 
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
-def stamps_of(store: Store) -> list[tuple[str, str]]:
-    """Configuration and stamp of all reports, complete or not, newest first.
+def report_names(store: Store) -> list[str]:
+    """The names (`<configuration>/<stamp>`) of all reports, complete or not, newest first.
 
     Scans that earlier versions of this program stored as reports are omitted. One request lists the
     configurations, and one request per configuration lists its stamps, regardless of the number of
     data files.
     """
     base = f"{REPORTS}/{store.bucket}"
-    stamps = [
-        (name, stamp)
-        for name in store.folders(base)
-        if name != SCAN
-        for stamp in store.folders(f"{base}/{name}")
+    names = [
+        f"{configuration}/{stamp}"
+        for configuration in store.folders(base)
+        if configuration != SCAN
+        for stamp in store.folders(f"{base}/{configuration}")
         if _STAMP.fullmatch(stamp)
     ]
-    return sorted(stamps, key=lambda each: (each[1], each[0]), reverse=True)
+    return sorted(names, key=lambda name: name.partition("/")[::-1], reverse=True)
 
 
-def complete_reports(
-    store: Store, *, configuration: str | None = None
-) -> Iterator[tuple[str, str, str]]:
-    """Configuration, stamp and manifest checksum of the complete reports, newest first."""
-    for name, stamp in stamps_of(store):
-        if configuration in (None, name):
+def newest_complete(store: Store, *, configuration: str | None = None) -> tuple[str, str] | None:
+    """Name and manifest checksum of the newest complete report, of `configuration` if given."""
+    for name in report_names(store):
+        if configuration in (None, name.partition("/")[0]):
             with suppress(FileNotFoundError):  # the report is incomplete
-                checksum = store.read(f"{REPORTS}/{store.bucket}/{name}/{stamp}/manifest.checksum")
-                yield name, stamp, checksum.decode("ascii", "replace")
+                checksum = store.read(f"{REPORTS}/{store.bucket}/{name}/manifest.checksum")
+                return name, checksum.decode("ascii", "replace")
+    return None
 
 
 def newest_report(store: Store, *, now_ms: int, configuration: str | None = None) -> Report | None:
@@ -206,19 +190,21 @@ def newest_report(store: Store, *, now_ms: int, configuration: str | None = None
     Raises:
         Refused: the report cannot be trusted.
     """
-    for name, stamp, checksum in complete_reports(store, configuration=configuration):
-        folder = f"{REPORTS}/{store.bucket}/{name}"
-        file = f"{folder}/{stamp}/manifest.json"
-        problem = f"inventory report {file}: the manifest is missing, although its checksum exists"
-        return parse_manifest(
-            _read(store, file, problem),
-            checksum,
-            name=f"{name}/{stamp}",
-            bucket=store.bucket,
-            folder=f"{store.prefix}{folder}/data",
-            now_ms=now_ms,
-        )
-    return None
+    complete = newest_complete(store, configuration=configuration)
+    if complete is None:
+        return None
+    name, checksum = complete
+    base = f"{REPORTS}/{store.bucket}"
+    file = f"{base}/{name}/manifest.json"
+    problem = f"inventory report {file}: the manifest is missing, although its checksum exists"
+    return parse_manifest(
+        _read(store, file, problem),
+        checksum,
+        name=name,
+        bucket=store.bucket,
+        folder=f"{store.prefix}{base}/{name.partition('/')[0]}/data",
+        now_ms=now_ms,
+    )
 
 
 def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
@@ -228,9 +214,7 @@ def read_report(store: Store, report: Report) -> Iterator[StoredObject]:
         Refused: a data file does not match the manifest, or cannot be trusted.
     """
     for where, data in _verified(store, report):
-        for each in _stored_objects(report, data, where, store.prefix):
-            if each.key.startswith(store.prefix):
-                yield each
+        yield from _stored_objects(report, data, where, store.prefix)
 
 
 def _verified(store: Store, report: Report) -> Iterator[tuple[str, bytes]]:
@@ -268,13 +252,12 @@ _OPTIONAL = {
     "is_delete_marker": "is_delete_marker",
     "version_id": "version_id",
 }
-_FLAGS = ("is_latest", "is_delete_marker")
+# The types of columns that hold neither times nor strings.
+_TYPES = {"size": pa.int64(), "is_latest": pa.bool_(), "is_delete_marker": pa.bool_()}
 
 
 def _stored_objects(report: Report, data: bytes, where: str, below: str) -> Iterator[StoredObject]:
     """The rows of a data file whose key begins with `below`. `where` names the file in messages.
-
-    Rows with other keys may be among them.
 
     Raises:
         Refused: the file or a row cannot be read, a row belongs to another bucket, or none of the
@@ -325,32 +308,28 @@ def _column_batches(
 ) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The report's columns that we read, in batches of at most 65,536 rows.
 
-    Values are Python objects, and the objects' keys are decoded. Except in CSV, rows whose key does
-    not begin with `below` are omitted. Raises `Refused` if the file cannot be read.
+    Values are Python objects, and the objects' keys are decoded. Rows whose key does not begin with
+    `below` are omitted. Raises `Refused` if the file cannot be read.
     """
     pc: Any = import_module("pyarrow.compute")  # its functions have no types
-    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[report.file_format]
-    is_csv = report.file_format == "CSV"
     try:
-        for batch in read(report, data):
-            arrays = dict(zip(map(str.lower, batch.schema.names), batch.columns, strict=True))
+        for batch in _READERS[report.file_format](report, data):
+            arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             missing = [name for name in NEEDED_COLUMNS if name not in arrays]
             if missing:
                 raise Refused(
                     f"{where} has no column {' and no '.join(missing)}. Add Size and "
                     "LastModifiedDate to the inventory configuration"
                 )
-            if below and not is_csv:
-                is_below = pc.starts_with(arrays["key"].cast(pa.string()), below)
-                is_kept = pc.fill_null(is_below, True)
-                arrays = {name: column.filter(is_kept) for name, column in arrays.items()}
-            columns = {name: _values(name, column) for name, column in arrays.items()}
-            if is_csv:
+            if report.file_format == "CSV":
                 # Keys are decoded only once, because an object's name may itself contain escapes.
-                columns["key"] = [
-                    key and unquote_plus(key, errors="strict") for key in columns["key"]
-                ]
-            yield columns
+                keys = arrays["key"].to_pylist()
+                decoded = [key and unquote_plus(key, errors="strict") for key in keys]
+                arrays["key"] = pa.array(decoded, pa.string())
+            is_below = pc.starts_with(arrays["key"].cast(pa.string()), below)
+            is_kept = pc.fill_null(is_below, True)
+            arrays = {name: column.filter(is_kept) for name, column in arrays.items()}
+            yield {name: _values(name, column) for name, column in arrays.items()}
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
             f"{where} cannot be read as {report.file_format} ({type(error).__name__}: {error}). "
@@ -360,7 +339,7 @@ def _column_batches(
 
 def _read_among(names: Sequence[str]) -> list[str]:
     """The columns that we read."""
-    return [name for name in names if name.lower() in (*NEEDED_COLUMNS, *_OPTIONAL.values())]
+    return [name for name in names if name in (*NEEDED_COLUMNS, *_OPTIONAL.values())]
 
 
 def _parquet(_report: Report, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -401,27 +380,18 @@ def _csv(report: Report, data: bytes) -> Iterator[pa.RecordBatch]:
         yield from reader
 
 
+_READERS = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}
+
+
 def _values(name: str, column: pa.Array) -> list[Any]:
     """A column's values, with the same Python types for all formats.
 
-    An empty string becomes `None`, times become milliseconds, and flags become booleans.
+    An empty string becomes `None`, flags become booleans, and times become milliseconds since 1970
+    UTC. A time without a time zone is in UTC. A number is already in milliseconds.
     """
     if name == "last_modified_date":
-        return _milliseconds(column).to_pylist()
-    if name == "size":
-        return column.cast(pa.int64()).to_pylist()
-    if name in _FLAGS:
-        return column.cast(pa.bool_()).to_pylist()
+        times = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        return times.cast(pa.int64()).to_pylist()
+    if name in _TYPES:
+        return column.cast(_TYPES[name]).to_pylist()
     return [value or None for value in column.cast(pa.string()).to_pylist()]
-
-
-def _milliseconds(column: pa.Array) -> pa.Array:
-    """Milliseconds since 1970 UTC.
-
-    A time without a time zone is in UTC. A number is already in milliseconds.
-    """
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.timestamp("ms", tz="UTC"))
-    return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())

@@ -2,8 +2,8 @@
 
 **Safety properties** (tests in `vacuum/plan/test_vacuum.py`)
 - A file that a commit within the retention removed is kept, even if its tombstone is gone.
-- A file is kept if a commit that is still in the log added it and no later commit removed it,
-  even if a checkpoint lacks the file.
+- Nothing is deleted if a commit that is still in the log added a file to delete and no later commit
+  removed it, even if a checkpoint lacks the file.
 
 What an object is to its table (live, removed within or before the retention, an orphan) is decided
 in `vacuum/inventory/plan.py`. Files that a kept version reads are kept here.
@@ -18,12 +18,13 @@ from math import inf
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken
-from lakehouse.base.operation import VacuumMode, VacuumRecord
+from lakehouse.base.operation import VACUUM_MODES, VacuumMode, VacuumRecord
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
-from lakehouse.base.text import DAY_MS
+from lakehouse.base.text import DAY_MS, HOUR_MS
+from lakehouse.declare.policies import Vacuum
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.protocol import unknown_features
+from lakehouse.delta.protocol import retention_ms_of, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.inventory.plan import (
     ObjectClassifier,
@@ -35,11 +36,6 @@ from lakehouse.vacuum.inventory.plan import (
     table_roots,
 )
 
-# Assumed duration of one page of a listing on S3.
-SECONDS_PER_PAGE = 0.15
-# The number of small requests in flight: as many as the client has connections. If each request
-# takes at least 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
-ASKED_AT_ONCE = 32
 # Names with a UUID that is generated for each attempt to write, so that no name is used twice.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore;
 # delta-rs, PartitionWriter.
@@ -89,16 +85,19 @@ class VacuumFacts:
         """The table's key, for example `bronze/flight_events`."""
         return self.table_files.table
 
-    @property
-    def last_complete(self) -> VacuumRecord | None:
-        """The newest complete vacuum."""
-        return next((each for each in reversed(self.records) if each.is_complete), None)
+    def last_complete(self, modes: Sequence[VacuumMode] = VACUUM_MODES) -> VacuumRecord | None:
+        """The newest complete vacuum by one of these modes."""
+        of_modes = (each for each in reversed(self.records) if each.mode in modes)
+        return next((each for each in of_modes if each.is_complete), None)
 
-    @property
-    def last_sweep(self) -> VacuumRecord | None:
-        """The newest complete vacuum that searched storage for orphans."""
-        sweeps = (each for each in reversed(self.records) if each.mode != "LITE")
-        return next((each for each in sweeps if each.is_complete), None)
+
+def retention_in_force(policy: Vacuum, properties: Mapping[str, str]) -> int | None:
+    """The longer of the table's own and the declared retention; `None` if the former is unknown.
+
+    A declared retention becomes the table's own with the table's next write.
+    """
+    own_ms = retention_ms_of(properties)
+    return None if own_ms is None else max(own_ms, round(policy.retention_hours * HOUR_MS))
 
 
 def written_once(name: str) -> bool:
@@ -138,7 +137,7 @@ def log_covers(facts: VacuumFacts) -> bool:
     commits = facts.log.history.commits
     if not commits:
         return False
-    last = facts.last_complete
+    last = facts.last_complete()
     reaches_last = last is not None and commits[0].committed_ms <= last.horizon_ms
     return commits[0].version == 0 or reaches_last
 
@@ -153,7 +152,7 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     reach back to the horizon, older commits are read, too, because no listing finds the files that
     they removed.
     """
-    last = facts.last_complete
+    last = facts.last_complete()
     since_ms = 0 if last is None else last.horizon_ms
     removed = {} if last is None else _not_deleted_by(last, facts.table_files)
     if facts.log_only and not log_covers(facts):
@@ -179,19 +178,18 @@ def _not_deleted_by(last: VacuumRecord, table_files: TableFiles) -> dict[str, in
     """The files that a vacuum failed to delete or had to keep, with the time of removal."""
     remaining = dict[str, int]()
     for name in (*last.failed, *last.kept):
-        is_written_once = written_once(name)
-        # The log does not show whether a name that it does not name was written again.
-        if name not in table_files.removed and not is_written_once:
-            continue
         removed_ms = table_files.removed.get(name)
-        # The vacuum could have deleted only files from before its horizon. So, if the time is
-        # unknown, the horizon stands for it, but only if the name is never used twice.
-        default_ms = last.horizon_ms if is_written_once else 0
-        remaining[name] = removed_ms or default_ms
+        if written_once(name):
+            # The vacuum could have deleted only files from before its horizon. So, if the time is
+            # unknown, the horizon stands for it.
+            remaining[name] = removed_ms or last.horizon_ms
+        elif name in table_files.removed:
+            # The log does not show whether a name that it does not name was written again.
+            remaining[name] = removed_ms or 0
     return remaining
 
 
-def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
+def objects_by_log(facts: VacuumFacts) -> Iterable[StoredObject]:
     """The removed files that may still be in storage, according to the log.
 
     A size of 0 means unknown. `modified_ms` is the time of removal, since the log lacks the time of
@@ -200,27 +198,11 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
     sizes = {name_in_table(stone.path): stone.size_bytes for stone in facts.log.snapshot.tombstones}
     for name, removed_ms in removed_by_log(facts).items():
         yield StoredObject(
-            bucket=bucket,
+            bucket="",
             key=f"{facts.lake_prefix}{facts.table}/{name}",
             size_bytes=sizes.get(name) or 0,
             modified_ms=removed_ms,
         )
-
-
-def on_disk(
-    facts: VacuumFacts, removed: Iterable[StoredObject], listed: Iterable[StoredObject]
-) -> Iterator[StoredObject]:
-    """The removed files that are in a listing.
-
-    If only files that the log names may be deleted (`log_only`), a file that was written after its
-    removal is omitted, because it is a new file with a used name.
-    """
-    removed_ms = {each.key: each.modified_ms or 0 for each in removed}
-    for each in listed:
-        ms = removed_ms.get(each.key)
-        is_new = ms is not None and (each.modified_ms or 0) > ms and facts.log_only
-        if ms is not None and not is_new:
-            yield each
 
 
 class LoggedFiles:
@@ -230,8 +212,8 @@ class LoggedFiles:
       checkpoint drops expired tombstones, and the retention may have been shorter when the
       checkpoint was written. An absolute path, or a path that begins with `..`, may lead into the
       table, so every file with the same base name is kept.
-    - Files that a commit added, and that no later commit removed. These files are live, even if a
-      checkpoint lacks them.
+    - Files that a commit added, and that no later commit removed. These files may be live, even if
+      a checkpoint lacks them.
 
     Commits before the known history are read only for a file that is not in `removed`.
     """
@@ -245,8 +227,9 @@ class LoggedFiles:
         """Whether a version within the retention, or the newest one, may need the file.
 
         Raises:
-            Broken: a commit added the file, none removed it, and no commit is missing, so the
-                newest checkpoint lacks this file. It may also lack files that no commit names.
+            Broken: a commit added the file, and none removed it, so the newest checkpoint lacks
+                this file, or the commit that removed it is missing. The checkpoint may also lack
+                files that no commit names.
         """
         table_files = self._facts.table_files
         is_removal_known = name in table_files.removed
@@ -255,15 +238,14 @@ class LoggedFiles:
         version = (self._added_lately if is_removal_known else self._added).get(name)
         if version is None:
             return False
-        if version < self._first_without_gap:
-            return True
         checkpoint = self._facts.log.snapshot.log.checkpoint_version
         of_version = "" if checkpoint is None else f" of version {checkpoint}"
         raise Broken(
             f"vacuum of {table_files.table}: the checkpoint{of_version} lacks the file {name}. "
             f"Version {version} added the file, and no commit up to version {table_files.version} "
-            "removed it. Nothing was deleted. Restore the checkpoint from a backup. If all commits "
-            "since version 0 are in the log, delete the checkpoint and _last_checkpoint instead"
+            "removed it. Nothing was deleted. Restore the checkpoint, or missing commits, from a "
+            "backup. If all commits since version 0 are in the log, delete the checkpoint and "
+            "_last_checkpoint instead"
         )
 
     @cached_property
@@ -274,23 +256,8 @@ class LoggedFiles:
         return {name_in_table(path) or _base_name(unquote(path)) for path in paths}
 
     @cached_property
-    def _commits(self) -> Sequence[Commit]:
-        """All commits of the log, newest first."""
-        return [*self._facts.all_commits(self._facts.log.history)]
-
-    @cached_property
     def _added(self) -> Mapping[str, int]:
-        return _last_additions(self._commits)
-
-    @cached_property
-    def _first_without_gap(self) -> int:
-        """The oldest version after which no commit is missing."""
-        oldest = self._facts.table_files.version + 1
-        for commit in self._commits:
-            if commit.version < oldest - 1:
-                break
-            oldest = commit.version
-        return oldest
+        return _last_additions(self._facts.all_commits(self._facts.log.history))
 
 
 def _base_name(path: str) -> str:
@@ -354,12 +321,11 @@ class DeletionGuard:
     def allows(self, name: str, stored: StoredObject, part: Part) -> bool:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
-        An object is kept if its age is unknown, if a version within the retention reads it, or if a
-        commit in the log added it, and only a missing commit may have removed it. If a table
-        feature is unknown, every object is kept.
+        An object is kept if its age is unknown, or if a version within the retention reads it. If a
+        table feature is unknown, every object is kept.
 
         Raises:
-            Broken: a commit added the object, none removed it, and no commit is missing.
+            Broken: a commit in the log added the object, and none removed it.
         """
         modified_ms = plausible_ms(stored.modified_ms, now_ms=self.horizon_ms)
         if modified_ms is None or modified_ms >= self.horizon_ms:
@@ -428,10 +394,11 @@ def select(facts: VacuumFacts, guard: DeletionGuard, objects: Iterable[StoredObj
             if part is Part.LENT and facts.log_only:
                 borrowed.add(name)
             elif guard.allows(name, stored, part):
-                size_bytes = stored.size_bytes
-                modified_ms = stored.modified_ms or 0
                 collected[name] = Candidate(
-                    name=name, size_bytes=size_bytes, modified_ms=modified_ms, part=part
+                    name=name,
+                    size_bytes=stored.size_bytes,
+                    modified_ms=stored.modified_ms or 0,
+                    part=part,
                 )
     kept = collected.keys() & facts.kept_for_versions
     inner = Owners(nested)

@@ -8,8 +8,8 @@
   (modes FULL and INVENTORY) lacks live files.
 - No plan contains a hidden file, a file in the log's folder, or a file that another table of the
   lake reads.
-- A file is never in a plan if a commit that is still in the log added it and no commit removed it,
-  even if a checkpoint lacks the file.
+- There is no plan if a commit that is still in the log added a file to delete and no commit removed
+  it, even if a checkpoint lacks the file.
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that
   looks like another table.
 - A plan never contains a file that a kept version needs.
@@ -18,7 +18,7 @@
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
@@ -35,7 +35,13 @@ from lakehouse.base.operation import (
     figures_as_json,
 )
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.stored_objects import MAX_AGE_HOURS, PAGE_KEYS, KnownObjects, Part
+from lakehouse.base.stored_objects import (
+    MAX_AGE_HOURS,
+    PAGE_KEYS,
+    SETTLED_MS,
+    Part,
+    StoredObject,
+)
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.policies import (
     SAFE_RETENTION_HOURS,
@@ -44,19 +50,16 @@ from lakehouse.declare.policies import (
 )
 from lakehouse.declare.prices import PriceBook, Prices
 from lakehouse.declare.table import Table
-from lakehouse.delta.protocol import RETENTION, retention_ms_of, unknown_features
+from lakehouse.delta.protocol import RETENTION, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.vacuum.plan.candidates import (
-    ASKED_AT_ONCE,
-    SECONDS_PER_PAGE,
     Candidate,
     DeletionGuard,
     VacuumFacts,
-    folders_to_ask,
     log_covers,
     removed_by_log,
+    retention_in_force,
     select,
-    written_once,
 )
 
 # The maximum number of keys in one request. Source: Amazon S3 API reference, DeleteObjects.
@@ -68,6 +71,8 @@ SWEEP_HOURS = 24
 _SECONDS_FIXED = 0.5
 _SECONDS_PER_FILE = 40e-6
 _SECONDS_PER_DELETE = 0.15
+# Assumed duration of one page of a listing on S3.
+_SECONDS_PER_PAGE = 0.15
 # An inventory whose times are all at least this much too early may have local times instead of UTC,
 # because time zones are at least half an hour apart.
 _ZONE_MS = 1_800_000
@@ -88,20 +93,13 @@ class Quote:
     usd: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeChoice:
-    """The mode of a vacuum, and the quotes of all modes."""
-
-    mode: VacuumMode
-    quotes: tuple[Quote, ...]
-
-
 def choose_mode(
     facts: VacuumFacts, *, prices: Prices, now_ms: int, requested: VacuumMode | None = None
-) -> ModeChoice:
-    """The requested mode or, if `requested` is `None`, the cheapest valid mode.
+) -> tuple[Quote, ...]:
+    """The quotes of all modes. The first one is of the chosen mode.
 
-    Of two equally cheap modes, the faster one is chosen.
+    This is the requested mode or, if `requested` is `None`, the cheapest valid mode. Of two equally
+    cheap modes, the faster one is chosen.
 
     Raises:
         Refused: no mode is valid, or the requested mode is not valid.
@@ -110,9 +108,7 @@ def choose_mode(
     invalid = {mode: _why_invalid(mode, facts, now_ms) for mode in VACUUM_MODES}
     # A person may choose LITE even if a search for orphans is due.
     why_not = {**invalid, "LITE": invalid["LITE"] or _why_sweep(facts, now_ms)}
-    quotes = tuple(
-        _quote(mode, why_not[mode], facts, prices, removed_count) for mode in VACUUM_MODES
-    )
+    quotes = [_quote(mode, why_not[mode], facts, prices, removed_count) for mode in VACUUM_MODES]
     where = f"vacuum of {facts.table}"
     if requested is None:
         valid = [quote for quote in quotes if not quote.why_not]
@@ -124,7 +120,7 @@ def choose_mode(
     elif invalid[requested]:
         others = ", ".join(mode for mode, why in invalid.items() if not why)
         raise Refused(f"{where} by mode {requested}: {invalid[requested]}. Use {others}")
-    return ModeChoice(mode=requested, quotes=quotes)
+    return tuple(sorted(quotes, key=lambda quote: quote.mode != requested))
 
 
 def _quote(
@@ -143,7 +139,7 @@ def _quote(
             # Besides the data files, the inventory table's log is listed and read.
             gets = len(facts.inventory.files) + 2
         deletes = ceil(removed_count / DELETE_KEYS)
-        seconds += (lists + gets) * SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
+        seconds += (lists + gets) * _SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
     return Quote(
         mode=mode,
         why_not=why_not,
@@ -169,7 +165,7 @@ def _why_invalid(mode: VacuumMode, facts: VacuumFacts, now_ms: int) -> str:
 
 def _why_sweep(facts: VacuumFacts, now_ms: int) -> str:
     """Why storage must be searched for orphans, which LITE cannot do; empty if not needed."""
-    sweep = facts.last_sweep
+    sweep = facts.last_complete(("INVENTORY", "FULL"))
     hours = None if sweep is None else (now_ms - sweep.started_ms) / HOUR_MS
     if facts.log_only or (hours is not None and hours < SWEEP_HOURS * _DUE_SHARE):
         return ""
@@ -196,55 +192,22 @@ def _why_not_inventory(facts: VacuumFacts, now_ms: int) -> str:
     return ""
 
 
-def cost_of(
-    facts: VacuumFacts, candidates: Sequence[Candidate], choice: ModeChoice, prices: Prices
-) -> dict[str, Any]:
-    """The predicted requests, seconds and cost of deleting these candidates."""
-    quote = next(each for each in choice.quotes if each.mode == choice.mode)
-    lists = quote.list_requests
-    heads = 0
-    deletes = 0
-    seconds = 0.0
-    if candidates and facts.on_s3:
-        names = [each.name for each in candidates]
-        by_head = [*folders_to_ask(facts, choice.mode, names).values()]
-        # Requests of the last check: one per folder (HEAD or LIST), which searches for a new table;
-        # a HEAD for the newest commit, for the next one, and for each name that a writer may use
-        # again.
-        lists += by_head.count(False)
-        heads = by_head.count(True) + 2 + sum(not written_once(name) for name in names)
-        deletes = ceil(len(names) / DELETE_KEYS)
-    if candidates:
-        checks = lists - quote.list_requests + heads
-        seconds = quote.seconds + checks * SECONDS_PER_PAGE / ASKED_AT_ONCE
-    gets = quote.get_requests
-    return {
-        "requests": {"LIST": lists, "GET": gets, "HEAD": heads, "DELETE": deletes},
-        "seconds": seconds,
-        "usd": prices.run_usd(seconds=seconds, get_requests=gets + heads, put_requests=lists),
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan(Explained):
     """The files that a vacuum deletes by the chosen mode, and the reason.
 
     - `facts`: what the plan was made from.
     - `horizon_ms`: files removed before this time are past the retention.
-    - `requests`, `seconds`, `usd`: predictions for this mode. `choice` has the predictions for all
-      modes, made before storage was read.
+    - `quotes`: the predictions for all modes, the chosen mode first.
     - `notes`: sentences to read before confirming.
     - `remembered`: kept files that later vacuums must consider again, although no listing finds
       them. They are kept because another table or a kept version needs them.
     """
 
     facts: VacuumFacts = field(repr=False)
-    choice: ModeChoice
+    quotes: tuple[Quote, ...]
     horizon_ms: int
     candidates: tuple[Candidate, ...]
-    requests: Mapping[str, int]
-    seconds: float
-    usd: float
     notes: tuple[str, ...]
     remembered: Set[str]
 
@@ -261,7 +224,19 @@ class VacuumPlan(Explained):
     @property
     def mode(self) -> VacuumMode:
         """The chosen mode."""
-        return self.choice.mode
+        return self.quote.mode
+
+    @property
+    def quote(self) -> Quote:
+        """The prediction for the chosen mode."""
+        return self.quotes[0]
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """The predicted requests for the listing and the deletions; those of checks are few."""
+        deletes = ceil(self.file_count / DELETE_KEYS) if self.facts.on_s3 else 0
+        quote = self.quote
+        return {"LIST": quote.list_requests, "GET": quote.get_requests, "DELETE": deletes}
 
     @property
     def file_count(self) -> int:
@@ -288,19 +263,26 @@ class VacuumPlan(Explained):
             "files": self.file_count,
             "bytes": self.size_bytes,
             "parts": dict(sorted(parts.items())),
-            "requests": dict(self.requests),
-            "seconds": round(self.seconds, 3),
-            "usd": round(self.usd, 9),
+            "requests": self.requests,
+            "seconds": round(self.quote.seconds, 3),
+            "usd": round(self.quote.usd, 9),
             "notes": list(self.notes),
-            "modes": [asdict(quote) for quote in self.choice.quotes],
+            "modes": [asdict(quote) for quote in self.quotes],
             "paths": [each.name for each in self.candidates],
         }
 
 
 def plan_vacuum(
-    facts: VacuumFacts, table: Table, listing: KnownObjects, *, choice: ModeChoice, now_ms: int
+    facts: VacuumFacts,
+    table: Table,
+    objects: Iterable[StoredObject],
+    *,
+    quotes: tuple[Quote, ...],
+    now_ms: int,
 ) -> VacuumPlan:
-    """The plan of a vacuum of `table` by the chosen mode.
+    """The plan of a vacuum of `table` by the mode of the first quote, selected among `objects`.
+
+    They are listed in an inventory, by a LIST after `now_ms`, or (mode LITE) in the log.
 
     Raises:
         Refused: the retention is unknown or too short, a table feature is unknown, or the report
@@ -308,11 +290,11 @@ def plan_vacuum(
         Broken: storage or a checkpoint lacks live files.
     """
     _refuse_unsafe(facts, table.vacuum)
-    mode = choice.mode
+    mode = quotes[0].mode
     guard = DeletionGuard(facts, now_ms=now_ms, horizon_ms=facts.needed_since_ms)
-    selection = select(facts, guard, listing.objects)
+    selection = select(facts, guard, objects)
     if mode != "LITE":
-        _refuse_gaps(facts, selection.unseen, mode, listing.settled_ms)
+        _refuse_gaps(facts, selection.unseen, mode, now_ms)
     # With local times, files would count as older than the retention too early.
     if mode == "INVENTORY" and facts.inventory and -inf < selection.lead_ms <= -_ZONE_MS:
         raise Refused(
@@ -332,13 +314,12 @@ def plan_vacuum(
     kept_for_versions = selection.kept if mode == "LITE" else set[str]()
     return VacuumPlan(
         facts=facts,
-        choice=choice,
+        quotes=quotes,
         explanation=explanation,
         horizon_ms=guard.horizon_ms,
         candidates=candidates,
         notes=notes,
         remembered=kept_for_versions | selection.borrowed,
-        **cost_of(facts, candidates, choice, table.prices),
     )
 
 
@@ -350,8 +331,7 @@ def operation_by_log(
     `last` is the newest complete vacuum, whose cost is the predicted cost. Orphans are not counted.
     """
     snapshot = facts.snapshot
-    retention = table.vacuum.retention_properties(snapshot.properties)
-    retention_ms = retention_ms_of({**snapshot.properties, **retention})
+    retention_ms = retention_in_force(table.vacuum, snapshot.properties)
     horizon_ms = 0 if retention_ms is None else now_ms - retention_ms
     since_ms = last.horizon_ms if last else 0
     commits = facts.history.commits
@@ -379,7 +359,7 @@ def operation_by_log(
 
 
 def plan_rest(
-    planned: VacuumPlan, table: Table, candidates: Sequence[Candidate], spared: Mapping[str, str]
+    planned: VacuumPlan, candidates: Sequence[Candidate], spared: Mapping[str, str]
 ) -> VacuumPlan:
     """The plan, reduced to `candidates`, with a note for each reason in `spared`."""
     reasons = dict.fromkeys(spared.values())
@@ -388,16 +368,11 @@ def plan_rest(
         names = [name for name, reason in spared.items() if reason == why]
         count = count_of(len(names), "file")
         notes.append(f"{count} of the plan will stay, for example {min(names)}: {why}")
-    facts = planned.facts
     explanation = Reason.ALL_STAY.explain(files=len(planned.candidates))
     if candidates:
-        explanation = _explanation(facts, candidates, planned.mode, planned.horizon_ms)
+        explanation = _explanation(planned.facts, candidates, planned.mode, planned.horizon_ms)
     return replace(
-        planned,
-        candidates=tuple(candidates),
-        explanation=explanation,
-        notes=tuple(notes),
-        **cost_of(facts, candidates, planned.choice, table.prices),
+        planned, candidates=tuple(candidates), explanation=explanation, notes=tuple(notes)
     )
 
 
@@ -425,8 +400,11 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         )
 
 
-def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, settled_ms: int) -> None:
-    """Raises if a listing lacks files of the newest version written before `settled_ms`."""
+def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: VacuumMode, now_ms: int) -> None:
+    """Raises if the listing lacks files of the newest version that it must contain."""
+    settled_ms = now_ms - SETTLED_MS
+    if mode == "INVENTORY" and facts.inventory:
+        settled_ms = facts.inventory.settled_ms
     settled = [
         name for name, each in facts.table_files.live.items() if each.is_older_than(settled_ms)
     ]
@@ -474,25 +452,9 @@ class VacuumOutcome:
     """
 
     plan: VacuumPlan
-    deleted_files: int
-    deleted_bytes: int
-    requests: Mapping[str, int]
-    seconds: float
-    usd: float
+    figures: tuple[Figure, ...]
     spared: Mapping[str, str]
     failed: Mapping[str, str]
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """The predicted and actual figures."""
-        plan = self.plan
-        return (
-            Figure("files", plan.file_count, self.deleted_files),
-            Figure("bytes", plan.size_bytes, self.deleted_bytes),
-            Figure("requests", sum(plan.requests.values()), sum(self.requests.values())),
-            Figure("seconds", round(plan.seconds, 3), round(self.seconds, 3)),
-            Figure("usd", round(plan.usd, 9), round(self.usd, 9)),
-        )
 
     def as_json(self) -> dict[str, Any]:
         """The plan's JSON document, plus the actual figures."""

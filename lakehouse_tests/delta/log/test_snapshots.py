@@ -623,7 +623,9 @@ def test_a_missing_deletion_vector_is_named() -> None:
 def test_a_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name(path: str) -> None:
     story = LogBuilder().create()
     story.commit("DELETE", add_of("a", deletionVector=vector_of(path, storage="p"))).store_data()
-    live = fold_table_files(story.snapshot(), resolve=lambda uri: name_below(uri, "/lake")).live
+    live = fold_table_files(
+        story.facts(), resolve=lambda uri: name_below(uri, "/lake"), now_ms=0
+    ).live
     assert live.keys() == {"a", "a b/v%25.bin"}
     assert unreadable_files(story.store, story.snapshot()).missing == ("a b/v%25.bin",)
     story.store.put("bronze/t/a b/v%25.bin", b"")
@@ -652,7 +654,7 @@ def test_deletion_vectors_are_found_as_the_protocol_says(vector: str, expected: 
 def test_a_deletion_vector_whose_name_ends_like_an_offset_is_found(offset: int | None) -> None:
     story = LogBuilder().create()
     story.commit("DELETE", add_of("a", deletionVector=vector_of("0" * 18 + "@1", offset=offset)))
-    live = fold_table_files(story.snapshot(), resolve=lambda _: None).live
+    live = fold_table_files(story.facts(), resolve=lambda _: None, now_ms=0).live
     named = f"deletion_vector_{UUID(int=81 * 85 + 1)}.bin"
     assert [name for name in live if not is_data_file(name)] == [named]
 

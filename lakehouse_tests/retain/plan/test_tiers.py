@@ -26,9 +26,9 @@ FOR_100_DAYS = {"delta.deletedFileRetentionDuration": "interval 100 days"}
 def facts_of(story: LogBuilder, **more: Any) -> VacuumFacts:
     facts = story.facts()
     files = fold_table_files(
-        facts.snapshot,
+        facts,
         resolve=lambda uri: uri.removeprefix("/lake/") if uri.startswith("/lake/") else None,
-        commits=facts.history.commits,
+        now_ms=0,
     )
     return vacuum_facts(files, facts, tables=frozenset({KEY}), on_s3=True, **more)
 
