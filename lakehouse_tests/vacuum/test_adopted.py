@@ -90,7 +90,11 @@ def test_a_log_that_forgot_its_beginning_gives_up_the_rest(tmp_path: Path, wareh
     orders.delete(["a"]).checkpoint()
     orders.append([("c", 1)]).store_data().delete(["b"]).forget_before(3)
     os.utime(warehouse / "later/b", (WRITTEN, WRITTEN))
-    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/later")])) == ["b"]
+    run = facts_of(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/later")])
+    found = planned(tmp_path / "home", run.declared)
+    recheck = Recheck(run, found, {})
+    assert [each.name for each in recheck.still_deletable(found.candidates)] == ["b"]
+    assert (names(found), recheck.gone) == (["a", "b"], {"a"})
 
 
 # Where the table lies that borrows files: its key below the lake, or its folder beside the table of others.
