@@ -56,9 +56,6 @@ class Process:
     @property
     def is_alive(self) -> bool:
         """Whether this process is still running. A zombie is not."""
-        # If the process is a zombie child of ours, this removes it.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
         return _born(self.pid) == self.born
 
     def end(self, *, seconds: float) -> None:

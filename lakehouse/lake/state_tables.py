@@ -23,7 +23,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
@@ -126,11 +126,7 @@ class StateTable:
                 self._refresh(lake, known)
             files = () if known.facts is None else known.facts.snapshot.files
             recent = [each for each in files if each.modified_ms >= written_since_ms - _CLOCKS_MS]
-            self._read_files(lake, known, recent)
-            by_table = [known.rows[file.path] for file in recent]
-            if table_key is not None:
-                return [row for rows in by_table for row in rows.get(table_key, ())]
-            return [row for rows in by_table for each in rows.values() for row in each]
+            return self._rows_in(lake, known, recent, table_key)
 
     def append(self, lake: Lake, rows: Rows) -> None:
         """Adds rows in one commit.
@@ -171,7 +167,10 @@ class StateTable:
             known.rows = {path: rows for path, rows in known.rows.items() if path in live}
         known.looked = looked
 
-    def _read_files(self, lake: Lake, known: _Known, files: Iterable[DataFile]) -> None:
+    def _rows_in(
+        self, lake: Lake, known: _Known, files: Sequence[DataFile], table_key: str | None = None
+    ) -> Rows:
+        """The rows in some files, or those about one table. Files that are not known are read."""
         unread = [file for file in files if file.path not in known.rows]
         refuse_deleted_rows(self._key, unread)
         names = [f"{self._key}/{file.path}" for file in unread]
@@ -187,6 +186,10 @@ class StateTable:
                 f"{self._key}: a file cannot be read ({type(error).__name__}: {error}). Restore it "
                 "from a copy of the lake, or use RESTORE to return to an earlier version"
             ) from error
+        by_table = [known.rows[file.path] for file in files]
+        if table_key is not None:
+            return [row for rows in by_table for row in rows.get(table_key, ())]
+        return [row for rows in by_table for each in rows.values() for row in each]
 
     def _merge(self, lake: Lake) -> None:
         """Replaces the mergeable files by one, and deletes those that earlier merges replaced."""
@@ -195,9 +198,7 @@ class StateTable:
         files = self._mergeable(facts)
         if len(files) < _MERGED_COUNT:
             return
-        known = _Known()
-        self._read_files(lake, known, files)
-        rows = [row for file in files for each in known.rows[file.path].values() for row in each]
+        rows = self._rows_in(lake, _Known(), files)
         if self._current is not None:
             rows = self._current(rows)
         self._commit(lake, facts.snapshot, rows, replaced=files)
