@@ -77,7 +77,6 @@ def _text_of(path: Path, setting: str) -> str | None:
         ) from error
 
 
-_CONFIRMED_EVERY_MS = DAY_MS
 _IN_FORCE_MS = 30 * DAY_MS
 
 
@@ -91,14 +90,14 @@ class MaintainedRecord:
         # Projects that share a lake may use the same name.
         self._name = f"{MAINTAINED}/{name}-{sha256(home.encode()).hexdigest()[:8]}.json"
         self._content = json.dumps(document, indent=1).encode()
-        self._written_ms: int | None = None
+        self._written_ms = -DAY_MS
 
     def confirm(self, now_ms: int) -> None:
         """Writes the record, unless this process did so in the last day.
 
         After a write, all records that are no longer in force are deleted.
         """
-        if self._written_ms is not None and 0 <= now_ms - self._written_ms < _CONFIRMED_EVERY_MS:
+        if 0 <= now_ms - self._written_ms < DAY_MS:
             return
         self._store.put(self._name, self._content)
         self._written_ms = now_ms

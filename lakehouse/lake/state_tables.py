@@ -37,7 +37,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import Broken, LakehouseError, Transient
+from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.operation import Figure, Pause, UpkeepOperation, VacuumRecord
 from lakehouse.base.text import DAY_MS, printable
 from lakehouse.delta.log import TableFacts
@@ -152,8 +152,7 @@ class StateTable:
         with table_location(lake, self._key) as location:
             create_version(location, 0, actions)
         facts = lake.facts(self._key)
-        if facts is None:
-            raise Transient(f"{self._key}: its version 0 is not in the log yet; try again")
+        assert facts is not None
         return facts
 
     def _refresh(self, lake: Lake, known: _Known) -> None:
