@@ -72,21 +72,20 @@ def schema_of_types(
     is not possible, the column is left out.
     """
     columns = dict[str, str]()
-    for name in types:
-        columns[name] = name
-        if name.startswith("_"):
-            columns[name] = ""  # `Table.renamed` does not accept such a name
-        elif NO_NAME.search(name):
-            columns[name] = re.sub(r"\W+", "_", name).strip("_").lower()
-    names = dict[str, str]()
-    for name in sorted(types, key=lambda name: columns[name] != name):  # valid names come first
-        names.setdefault(columns[name].lower(), name)
-    kept = [name for name, column in columns.items() if column and names[column.lower()] == name]
+    taken = set[str]()
+    for name in sorted(types, key=lambda name: bool(NO_NAME.search(name))):  # valid names first
+        column = name
+        if NO_NAME.search(name):
+            column = re.sub(r"\W+", "_", name).strip("_").lower()
+        # `Table.renamed` does not accept a name that starts with `_`.
+        if column and not name.startswith("_") and column.lower() not in taken:
+            taken.add(column.lower())
+            columns[name] = column
     return FileSchema(
         format=format_,
-        types={columns[name]: types[name] for name in kept},
-        renamed={name: columns[name] for name in kept if columns[name] != name},
-        left_out=tuple(name for name in types if name not in kept),
+        types={columns[name]: type_ for name, type_ in types.items() if name in columns},
+        renamed={name: column for name, column in columns.items() if name != column},
+        left_out=tuple(name for name in types if name not in columns),
         rows=rows[:_KEPT_ROWS],
     )
 
