@@ -5,12 +5,12 @@ the sensor, checks and commit metadata all show this sentence.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from string import Formatter
 from typing import Any
 
-from lakehouse.base.text import count_of, size_text, utc_text
+from lakehouse.base.text import Document, count_of, size_text, utc_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +220,12 @@ class Explained:
     def sentence(self) -> str:
         """The reason as a sentence."""
         return self.explanation.sentence
+
+    def as_json(self) -> Document:
+        """The fields, with the reason and the sentence: the documented JSON shape of some plans."""
+        document = asdict(self)
+        del document["explanation"]
+        return {**document, "reason": self.reason.name, "sentence": self.sentence}
 
 
 class _SentenceFormatter(Formatter):

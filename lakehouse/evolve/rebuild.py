@@ -99,8 +99,6 @@ if TYPE_CHECKING:
 
 _FOLDER = "_lakehouse/rebuilds"
 _REQUESTS_AT_ONCE = 16
-_COUNT = "row_count"
-_CHECKSUM = "checksum"
 # Spark cannot compare values of these types, so their JSON texts are compared.
 _NOT_COMPARABLE = ("map<", "variant")
 _CONFS = {
@@ -169,17 +167,14 @@ def plan_rebuild(
         )
     if request.columns and table.inputs and not isinstance(table.write, Overwrite):
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
-    inputs: Mapping[str, TableFacts] = {}
+    inputs = {} if request.columns else facts_of_inputs(lake, table)
+    input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
     from_archive = 0
-    input_bytes = 0
-    if not request.columns:
-        inputs = facts_of_inputs(lake, table)
-        if not isinstance(table.write, Overwrite):
-            from_archive = archived_bytes(lake, inputs[table.inputs[0].key])
-        input_bytes = sum(each.snapshot.size_bytes for each in inputs.values()) + from_archive
+    if inputs and not isinstance(table.write, Overwrite):
+        from_archive = archived_bytes(lake, inputs[table.inputs[0].key])
     readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
     waiting = [*_waiting(lake, facts, readers)]
-    plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes)
+    plan = rebuild_plan(request, facts, readers, waiting, input_bytes=input_bytes + from_archive)
     rebuild = PlannedRebuild(
         session=session,
         facts=facts,
@@ -324,8 +319,8 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
         "from": snapshot.version,
         "rows": plan.rows,
         "mark": mark,
-        "seconds": round(plan.seconds, 3),
-        "usd": round(plan.usd, 9),
+        "seconds": plan.seconds,
+        "usd": plan.usd,
     }
     write = FrameWrite(
         mode="overwrite",
@@ -505,11 +500,8 @@ def _unchanged(columns: Sequence[ColumnSource]) -> list[tuple[TableColumn, Table
 
 def _sums(frame: "DataFrame", inexact_counts: "Mapping[str, Column]") -> RowSums:
     """The sums of the rows of a frame. The sum of the hashes is that of its last 64 bits."""
-    checksum = F.sum(content_hash(frame.schema.fields)).alias(_CHECKSUM)
-    counts = [count.alias(f"inexact {name}") for name, count in inexact_counts.items()]
-    [row] = frame.agg(F.count(F.lit(1)).alias(_COUNT), checksum, *counts).collect()
-    return RowSums(
-        row_count=row[_COUNT],
-        checksum=row[_CHECKSUM] or 0,
-        inexact={name: row[f"inexact {name}"] for name in inexact_counts},
-    )
+    checksum = F.sum(content_hash(frame.schema.fields))
+    [row] = frame.agg(F.count(F.lit(1)), checksum, *inexact_counts.values()).collect()
+    row_count, hash_sum, *counts = row
+    inexact = dict(zip(inexact_counts, counts, strict=True))
+    return RowSums(row_count=row_count, checksum=hash_sum or 0, inexact=inexact)

@@ -128,7 +128,7 @@ def tiers_asset(table: Table, load_lake: LoadLake) -> dg.AssetsDefinition:
         metadata = {
             "lakehouse/tagged": len(plan.tag),
             "lakehouse/untagged": len(plan.untag),
-            "lakehouse/size_bytes": plan.size_bytes,
+            "lakehouse/size_bytes": plan.bytes,
         }
         return dg.MaterializeResult(metadata=metadata)
 

@@ -221,8 +221,6 @@ class RebuildPlan:
             for each in self.columns
         ]
         document["source"] = self.source
-        document["seconds"] = round(self.seconds, 3)
-        document["usd"] = round(self.usd, 9)
         return {**document, "rows": self.rows, "sentence": self.sentence}
 
 
@@ -254,7 +252,7 @@ class RebuildOutcome:
             "version_after": self.version_after,
             "rows_written": self.row_count,
             "bytes_written": self.bytes_written,
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
             "sentence": self.sentence,
         }
         return {"table": self.plan.table, "plan": self.plan.as_json(), "actual": actual}

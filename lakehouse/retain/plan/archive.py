@@ -129,15 +129,11 @@ _MOST_COPIED_BYTES = 5 * 1024**3
 # Features with which a commit that removes whole files and sets a transaction id needs more. For
 # in-commit timestamps, for example, it needs a field of its own.
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features".
-_DEMANDING = {
-    *("inCommitTimestamp", "icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "geospatial"),
-    *("materializePartitionColumns", "variantShredding"),
-}
+_DEMANDING = """inCommitTimestamp icebergCompatV1 icebergCompatV2 icebergCompatV3 geospatial
+    materializePartitionColumns variantShredding"""
 # Features of columns that a reader of the archive's files has to know.
-_COLUMN_FEATURES = {
-    *("timestampNtz", "typeWidening", "typeWidening-preview", "variantType"),
-    *("variantType-preview", "variantShredding-preview"),
-}
+_COLUMN_FEATURES = """timestampNtz typeWidening typeWidening-preview variantType
+    variantType-preview variantShredding-preview"""
 _MAPPING = ("delta.columnMapping.", "delta.typeChanges")
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
 # The archive's property for columns that only its files have.
@@ -177,11 +173,6 @@ class Partition:
     values: PartitionValues
     files: tuple[DataFile, ...]
     expires_ms: int | None = None
-
-    @property
-    def has_deleted_rows(self) -> bool:
-        """Whether deletion vectors hide rows of its files."""
-        return any(file.deletion_vector is not None for file in self.files)
 
     @property
     def text(self) -> str:
@@ -262,8 +253,8 @@ class ArchivePlan(Explained):
             **asdict(sizes_of(self.leaving)),
             "expired_files": expired.files,
             "expired_rows": expired.rows,
-            "seconds": round(self.seconds, 3),
-            "usd": round(self.usd, 9),
+            "seconds": self.seconds,
+            "usd": self.usd,
         }
 
     def as_json(self) -> Document:
@@ -368,7 +359,10 @@ def refuse_table(snapshot: Snapshot) -> None:
                 f"{what}: because of the property {name}, the table's log forgets which version of"
                 " the archive belongs to it. Unset the property"
             )
-    unknown = [*unknown_features(snapshot.features), *sorted(snapshot.features & _DEMANDING)]
+    unknown = [
+        *unknown_features(snapshot.features),
+        *sorted(snapshot.features.intersection(_DEMANDING.split())),
+    ]
     if unknown:
         raise Refused(f"{what}: its table feature {unknown[0]} is not supported")
 
@@ -582,7 +576,7 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot) -> Document:
 
 def archive_protocol(snapshot: Snapshot) -> Document:
     """The `protocol` of an archive: the least one that can read the table's columns."""
-    needed = snapshot.features & _COLUMN_FEATURES
+    needed = snapshot.features.intersection(_COLUMN_FEATURES.split())
     if snapshot.physical_names:
         needed |= {"columnMapping"}
     if not needed:

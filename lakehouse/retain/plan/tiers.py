@@ -36,26 +36,14 @@ MOST_FILES = 10_000
 class TierPlan(Explained):
     """The files of `table` at `version` that get the tag, and the needed files that lose it.
 
-    `size_bytes` counts the sizes that the log has.
+    `bytes` counts the sizes that the log has.
     """
 
     table: str
     version: int
     tag: tuple[str, ...]
     untag: tuple[str, ...]
-    size_bytes: int
-
-    def as_json(self) -> Document:
-        """The plan in its documented JSON shape."""
-        return {
-            "table": self.table,
-            "version": self.version,
-            "reason": self.reason.name,
-            "sentence": self.sentence,
-            "tag": list(self.tag),
-            "untag": list(self.untag),
-            "bytes": self.size_bytes,
-        }
+    bytes: int
 
 
 def plan_tiers(facts: VacuumFacts, tagged: Set[str], *, now_ms: int) -> TierPlan:
@@ -98,7 +86,7 @@ def plan_tiers(facts: VacuumFacts, tagged: Set[str], *, now_ms: int) -> TierPlan
         version=facts.table_files.version,
         tag=tuple(oldest_first),
         untag=untag,
-        size_bytes=size_bytes,
+        bytes=size_bytes,
     )
 
 

@@ -12,17 +12,17 @@ Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, truncation of times
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
-from lakehouse.base.text import DAY_MS, EARLIEST_MS, Document, count_of, size_text
+from lakehouse.base.text import DAY_MS, EARLIEST_MS, count_of, size_text
 from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
-from lakehouse.delta.snapshot import Column, DataFile, Snapshot, live_rows
+from lakehouse.delta.snapshot import Column, DataFile, Snapshot, file_sizes, live_rows
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _CLOCK_AHEAD_MS = DAY_MS
@@ -78,18 +78,6 @@ class TtlPlan(Explained):
         """Whether no row has expired."""
         return not self.expired_files and not self.straddling_files
 
-    def as_json(self) -> Document:
-        """The documented JSON shape, also in the metadata of the run's commit."""
-        document = asdict(self)
-        del document["explanation"]
-        return {
-            **document,
-            "reason": self.reason.name,
-            "sentence": self.sentence,
-            "seconds": round(self.seconds, 3),
-            "usd": round(self.usd, 9),
-        }
-
 
 def time_column(table: Table, ttl: Ttl, snapshot: Snapshot) -> Column:
     """The time column of a table's TTL. Raises `Refused` if there is none of this name and type."""
@@ -125,7 +113,7 @@ def plan_ttl(
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = _expired_files(snapshot, bounds, column, cutoff_ms)
     row_count = None if straddling else live_rows(expired)
-    straddling_bytes = sum(file.size_bytes for file in straddling)
+    straddling_bytes = sum(file_sizes(straddling))
     seconds = 0.0
     if expired or straddling:
         seconds = _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
@@ -135,7 +123,7 @@ def plan_ttl(
         version=snapshot.version,
         cutoff_ms=cutoff_ms,
         expired_files=len(expired),
-        expired_bytes=sum(file.size_bytes for file in expired),
+        expired_bytes=sum(file_sizes(expired)),
         straddling_files=len(straddling),
         straddling_bytes=straddling_bytes,
         row_count=row_count,
@@ -198,7 +186,7 @@ def _explanation(
     parts = list[str]()
     for files, said in ((expired, "all rows of"), (straddling, "some rows of up to")):
         if files:
-            sizes = size_text(sum(file.size_bytes for file in files))
+            sizes = size_text(sum(file_sizes(files)))
             parts.append(f"{said} {count_of(len(files), 'file')} ({sizes})")
     return Explanation(
         Reason.PAST_THE_CUTOFF, {"what": " and ".join(parts), "cutoff": cutoff_ms}, age

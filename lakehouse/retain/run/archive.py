@@ -52,7 +52,13 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
 from lakehouse.delta.log import history_since
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
-from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts, types_by_name
+from lakehouse.delta.snapshot import (
+    DataFile,
+    Snapshot,
+    TableFacts,
+    files_with_vectors,
+    types_by_name,
+)
 from lakehouse.lake.commits import (
     Actions,
     commit_after_newest,
@@ -355,11 +361,11 @@ def run_archive(
                 verify_left(lake, open_spark(), table.key)
             state = settled_state(lake, table.key)
             planned = plan(lake, table, state=state, replace=replace)
-            with_deleted = [each.values for each in planned.leaving if each.has_deleted_rows]
-            if with_deleted:
+            to_purge = [each.values for each in planned.leaving if files_with_vectors(each.files)]
+            if to_purge:
                 spark = open_spark()
                 snapshot = state.facts.snapshot
-                predicate = statements.partition_predicate(snapshot.columns, with_deleted)
+                predicate = statements.partition_predicate(snapshot.columns, to_purge)
                 with translated(table.key, operation="archive"):
                     spark.sql(statements.purge(snapshot.uri, predicate))
                 continue
@@ -392,7 +398,7 @@ def settled_state(lake: Lake, table_key: str) -> ArchiveState:
     refuse_table(state.facts.snapshot)
     _refuse_unproven(lake, state)
     number = commit_to_archive(lake, state)
-    _commit_to_table(lake, state, number, [])
+    _commit_to_table(lake, state, number)
     return read_state(lake, table_key)
 
 
@@ -450,8 +456,7 @@ def _move(lake: Lake, table: Table, state: ArchiveState, planned: ArchivePlan) -
     files = [file for each in planned.leaving for file in each.files]
     new += file_actions("add", _copies(lake, table, files), snapshot)
     number = commit_to_archive(lake, state, (*planned.expiring, *planned.replaced), new)
-    removes = file_actions("remove", files, snapshot)
-    return _commit_to_table(lake, state, number, removes, planned.figures)
+    return _commit_to_table(lake, state, number, files, planned.figures)
 
 
 def _copies(lake: Lake, table: Table, files: Sequence[DataFile]) -> list[DataFile]:
@@ -551,12 +556,12 @@ def _commit_to_table(
     lake: Lake,
     state: ArchiveState,
     number: int,
-    removes: Actions,
+    files: Sequence[DataFile] = (),
     figures: Document | None = None,
 ) -> int:
     """Commits the removal of files, and names the archive's version `number` (step 5)."""
     snapshot = state.facts.snapshot
-    planned = {remove["remove"]["path"] for remove in removes}
+    planned = {file.path for file in files}
 
     def leaving(at: Snapshot) -> tuple[object, ...]:
         files = {file.path: file.deletion_vector for file in at.files if file.path in planned}
@@ -578,5 +583,6 @@ def _commit_to_table(
     transaction = transaction_action(ARCHIVE_APP_ID, number)
     metadata = {ROWS_MOVED: "archive", "plan": figures, "mark": uuid4().hex}
     info = commit_info("DELETE", snapshot.version, metadata)
+    actions = [info, transaction, *file_actions("remove", files, snapshot)]
     with table_location(lake, snapshot.table) as location:
-        return commit_after_newest(lake, snapshot, location, [info, transaction, *removes], check)
+        return commit_after_newest(lake, snapshot, location, actions, check)
