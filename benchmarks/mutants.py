@@ -85,7 +85,7 @@ MUTANTS = [
         ("DeletionGuard.allows", reads("horizon_ms", "False")),
         ("DeletionGuard.allows", gives("must_stay", "False"))),
     *_of("vacuum.plan.candidates", "vacuum/plan/test_vacuum.py",
-        ("LoggedFiles.must_stay", gives("isdisjoint", "True")), ("LoggedFiles.must_stay", never_raises()),
+        ("DeletionGuard.must_stay", gives("isdisjoint", "True")), ("DeletionGuard.must_stay", never_raises()),
         ("log_covers", returns("True")), ("written_once", returns("True"))),
     *_of("vacuum.plan.vacuum", "vacuum/plan/test_vacuum.py",
         ("_refuse_unsafe", never_raises()), ("_refuse_gaps", returns("None"))),

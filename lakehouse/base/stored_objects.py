@@ -160,13 +160,14 @@ class Inventory:
     """A complete inventory in the inventory table: a scan of ours, or a report of AWS.
 
     `name` is `<configuration>/<stamp>`. `created_ms` is the time at which the listing began.
-    Objects that were written later may be missing. `files` are names in the store.
+    Objects that were written later may be missing. `files` are names in the store. While an
+    inventory is loaded, its counts are 0.
     """
 
     name: str
     created_ms: int
-    object_count: int
-    size_bytes: int
+    object_count: int = 0
+    size_bytes: int = 0
     files: tuple[str, ...] = ()
 
     @property

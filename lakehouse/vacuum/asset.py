@@ -96,10 +96,8 @@ def inventory_events(
     reporter: Reporter, lake: Lake, tables: Sequence[Table], outcome: "InventoryOutcome"
 ) -> Iterator[Event]:
     """What a load reports: its figures, and the results of its checks."""
-    results = (
-        assess_missing(outcome.reconciliation),
-        assess_readable(outcome.reconciliation, address=lake.settings.root),
-    )
+    missing = assess_missing(outcome.reconciliation)
+    readable = assess_readable(outcome.reconciliation, address=lake.settings.root)
     key = inventory_key(lake)
     metadata: dict[str, Any] = {
         "lakehouse/report": outcome.inventory.name,
@@ -107,14 +105,14 @@ def inventory_events(
         "lakehouse/size_bytes": outcome.inventory.size_bytes,
         "lakehouse/rows_loaded": outcome.newly_loaded,
         "lakehouse/seconds": round(outcome.seconds, 3),
-        "lakehouse/missing_files": outcome.missing_count,
+        "lakehouse/missing_files": missing.numbers["missing_files"],
     }
     found = [table.table for table in outcome.reconciliation.tables]
     undeclared = undeclared_among(found, tables)
     if undeclared:
         metadata["lakehouse/not_declared"] = undeclared_sentence(undeclared)
     yield dg.MaterializeResult(asset_key=key, metadata=metadata)
-    for result in results:
+    for result in (missing, readable):
         if not result.ok:
             reporter.tell(f"{result.name}: {result.sentence}")
         yield dg.AssetCheckResult(asset_key=key, **check_fields(result))

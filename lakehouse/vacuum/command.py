@@ -94,7 +94,7 @@ def load_command(configuration: str | None, as_json: bool) -> int:
         "report": outcome.inventory.name,
         "size_bytes": outcome.inventory.size_bytes,
         "rows_loaded": outcome.newly_loaded,
-        "missing_files": outcome.missing_count,
+        "missing_files": assess_missing(outcome.reconciliation).numbers["missing_files"],
         "seconds": round(outcome.seconds, 3),
         "object_count": outcome.inventory.object_count,
     }

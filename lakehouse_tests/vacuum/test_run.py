@@ -16,7 +16,7 @@ from lakehouse.vacuum import run
 from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.plan import ObjectClassifier
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.vacuum.plan.candidates import LoggedFiles
+from lakehouse.vacuum.plan.candidates import DeletionGuard
 from lakehouse.vacuum.run import rehearse, vacuum
 from lakehouse.write.commit_rows import apply_properties
 from lakehouse_tests.support.example_lake import facts_of, version_of
@@ -96,7 +96,7 @@ def test_a_file_that_delta_would_keep_stays(
     monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
     with pytest.raises(Broken, match=r"lacks the file .* Version 0 added .* removed it\."):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    monkeypatch.setattr(LoggedFiles, "must_stay", lambda *_: False)
+    monkeypatch.setattr(DeletionGuard, "must_stay", lambda *_: False)
     with pytest.raises(Broken, match="Delta would keep the whole plan"):
         vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert stored(lake) == files

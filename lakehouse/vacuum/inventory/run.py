@@ -286,11 +286,6 @@ class InventoryOutcome:
     newly_loaded: int
     seconds: float
 
-    @property
-    def missing_count(self) -> int:
-        """The number of missing files that the newest versions of tables read."""
-        return sum(len(table.missing) for table in self.reconciliation.tables)
-
 
 def update_inventory(
     lake: Lake, declared: Iterable[Table], *, now_ms: int, configuration: str | None = None
@@ -316,9 +311,7 @@ def update_inventory(
             f"inventory of {lake.store.bucket}: there is no complete report of configuration "
             f"{configuration!r} yet"
         )
-    inventory = Inventory(
-        name=report.name, created_ms=report.created_ms, object_count=0, size_bytes=0
-    )
+    inventory = Inventory(name=report.name, created_ms=report.created_ms)
     for last in known_inventories(lake):
         is_loaded = last.configuration == inventory.configuration
         if is_loaded and last.created_ms >= inventory.created_ms:
@@ -336,7 +329,7 @@ def scan(lake: Lake, declared: Iterable[Table] = (), *, now_ms: int) -> Inventor
     """Lists the storage, and adds the list to the table. Raises as `update_inventory`."""
     began = datetime.fromtimestamp(now_ms / 1_000, tz=UTC)
     name = f"{SCAN}/{began:%Y-%m-%dT%H-%MZ}"
-    inventory = Inventory(name=name, created_ms=now_ms, object_count=0, size_bytes=0)
+    inventory = Inventory(name=name, created_ms=now_ms)
     return _load(lake, [*declared], inventory, lake.store.walk(""))
 
 

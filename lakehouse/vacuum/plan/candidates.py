@@ -205,61 +205,6 @@ def objects_by_log(facts: VacuumFacts) -> Iterable[StoredObject]:
         )
 
 
-class LoggedFiles:
-    """The files that the log names, although neither the newest version nor `removed` has them.
-
-    - Files that a commit at the horizon or later removed. Retained versions still read them. A
-      checkpoint drops expired tombstones, and the retention may have been shorter when the
-      checkpoint was written. An absolute path, or a path that begins with `..`, may lead into the
-      table, so every file with the same base name is kept.
-    - Files that a commit added, and that no later commit removed. These files may be live, even if
-      a checkpoint lacks them.
-
-    Commits before the known history are read only for a file that is not in `removed`.
-    """
-
-    def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
-        self._facts = facts
-        self._horizon_ms = horizon_ms
-        self._added_lately = _last_additions(facts.log.history.commits[::-1])
-
-    def must_stay(self, name: str) -> bool:
-        """Whether a version within the retention, or the newest one, may need the file.
-
-        Raises:
-            Broken: a commit added the file, and none removed it, so the newest checkpoint lacks
-                this file, or the commit that removed it is missing. The checkpoint may also lack
-                files that no commit names.
-        """
-        table_files = self._facts.table_files
-        is_removal_known = name in table_files.removed
-        if not is_removal_known and not self._removed_lately.isdisjoint({name, _base_name(name)}):
-            return True
-        version = (self._added_lately if is_removal_known else self._added).get(name)
-        if version is None:
-            return False
-        checkpoint = self._facts.log.snapshot.log.checkpoint_version
-        of_version = "" if checkpoint is None else f" of version {checkpoint}"
-        raise Broken(
-            f"vacuum of {table_files.table}: the checkpoint{of_version} lacks the file {name}. "
-            f"Version {version} added the file, and no commit up to version {table_files.version} "
-            "removed it. Nothing was deleted. Restore the checkpoint, or missing commits, from a "
-            "backup. If all commits since version 0 are in the log, delete the checkpoint and "
-            "_last_checkpoint instead"
-        )
-
-    @cached_property
-    def _removed_lately(self) -> Set[str]:
-        """Names of files in the table; for other paths, a slash and the base name."""
-        commits = _commits_since(self._facts, self._horizon_ms)
-        paths = chain.from_iterable(map(paths_until, commits))
-        return {name_in_table(path) or _base_name(unquote(path)) for path in paths}
-
-    @cached_property
-    def _added(self) -> Mapping[str, int]:
-        return _last_additions(self._facts.all_commits(self._facts.log.history))
-
-
 def _base_name(path: str) -> str:
     return f"/{path.rpartition('/')[2]}"
 
@@ -303,19 +248,27 @@ class Candidate:
     part: Part
 
 
-class DeletionGuard:
+class DeletionGuard(ObjectClassifier):
     """Decides which objects in a table's folder may be deleted: in the plan, and right before.
 
     `horizon_ms` is the time of the retention, or the argument `horizon_ms` if it is earlier.
+
+    Some files that only the log names must stay, too:
+
+    - Files that a commit at the horizon or later removed. Retained versions still read them. A
+      checkpoint drops expired tombstones, and the retention may have been shorter when the
+      checkpoint was written. An absolute path, or a path that begins with `..`, may lead into the
+      table, so every file with the same base name is kept.
+    - Files that a commit added, and that no later commit removed. These files may be live, even if
+      a checkpoint lacks them.
+
+    Commits before the known history are read only for a file of which no removal is known.
     """
 
     def __init__(self, facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> None:
-        classifier = ObjectClassifier(
-            facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms
-        )
-        self.horizon_ms = classifier.horizon_ms
-        self.part_of = classifier.part_of
-        self._logged = LoggedFiles(facts, self.horizon_ms)
+        super().__init__(facts.table_files, facts.other_uses, now_ms=now_ms, horizon_ms=horizon_ms)
+        self._facts = facts
+        self._added_lately = _last_additions(facts.log.history.commits[::-1])
         self._knows_features = not unknown_features(facts.log.snapshot.features)
 
     def allows(self, name: str, stored: StoredObject, part: Part) -> bool:
@@ -334,7 +287,7 @@ class DeletionGuard:
             return False
         has_plain_parts = {"", ".", ".."}.isdisjoint(name.split("/"))
         is_valid_name = has_plain_parts and not _UNSUPPORTED_NAME.match(name)
-        return is_valid_name and not self._logged.must_stay(name)
+        return is_valid_name and not self.must_stay(name)
 
     def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The planned files that may be deleted."""
@@ -346,6 +299,42 @@ class DeletionGuard:
             if self.allows(each.name, stored, self.part_of(each.name, stored)):
                 allowed.append(each)
         return allowed
+
+    def must_stay(self, name: str) -> bool:
+        """Whether a version within the retention, or the newest one, may need the file.
+
+        Raises:
+            Broken: a commit added the file, and none removed it, so the newest checkpoint lacks
+                this file, or the commit that removed it is missing. The checkpoint may also lack
+                files that no commit names.
+        """
+        table_files = self._facts.table_files
+        is_removal_known = name in table_files.removed
+        if not is_removal_known and not self._removed_lately.isdisjoint({name, _base_name(name)}):
+            return True
+        version = (self._added_lately if is_removal_known else self._added).get(name)
+        if version is None:
+            return False
+        checkpoint = self._facts.log.snapshot.log.checkpoint_version
+        of_version = "" if checkpoint is None else f" of version {checkpoint}"
+        raise Broken(
+            f"vacuum of {table_files.table}: the checkpoint{of_version} lacks the file {name}. "
+            f"Version {version} added the file, and no commit up to version {table_files.version} "
+            "removed it. Nothing was deleted. Restore the checkpoint, or missing commits, from a "
+            "backup. If all commits since version 0 are in the log, delete the checkpoint and "
+            "_last_checkpoint instead"
+        )
+
+    @cached_property
+    def _removed_lately(self) -> Set[str]:
+        """Names of files in the table; for other paths, a slash and the base name."""
+        commits = _commits_since(self._facts, self.horizon_ms)
+        paths = chain.from_iterable(map(paths_until, commits))
+        return {name_in_table(path) or _base_name(unquote(path)) for path in paths}
+
+    @cached_property
+    def _added(self) -> Mapping[str, int]:
+        return _last_additions(self._facts.all_commits(self._facts.log.history))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
