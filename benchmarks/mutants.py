@@ -125,7 +125,7 @@ MUTANTS = [
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("judge_file", reads("loaded", "None"))),
     *_of("land.staging", "land/test_staging.py",
-        ("StagedParts._count_loaded", returns("0"))),
+        ("StagedParts.read", gives("may_load", "True"))),
     *_of("materialize.plan", "materialize/test_plan.py",
         ("plan_increment", gives("may_repeat_rows", "False")),
         ("plan_increment", gives("brought_back_by", "None"))),

@@ -308,7 +308,7 @@ def planned_batches(lake: Lake, table: Table) -> PlannedBatches:
 
 
 # Fields of a `LandedFile` that are set for few files. A document omits them if they are not set.
-_RARE = ("loaded_records", "by_spark", "blocks")
+_RARE = ("by_spark", "blocks")
 
 
 def encode_segment(segment: LedgerSegment) -> bytes:

@@ -322,7 +322,7 @@ class LandingLoad:
             loaded={name: ledger.loaded(path) for name, path in paths.items()},
             columns=ledger.columns,
             table_types=_columns_of(table, facts),
-            reads_whole=is_overwrite,
+            is_overwrite=is_overwrite,
         )
         by_spark = reads_of_spark(session, planned, known)
         lake = session.lake

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
-from itertools import islice, repeat, zip_longest
+from itertools import repeat
 from uuid import uuid4
 
 import pyarrow as pa
@@ -202,49 +202,17 @@ class StagedParts:
         return row_count
 
     def read(self, file: LandedFile, data: bytes, known: KnownFiles | None) -> FileRead:
-        """Stages a file: as it was planned, its new records, or all of a new file.
+        """Stages a file as it was planned, or a new file whose records may be loaded.
 
         A planned file may have grown. Any other change shows in the size or digest of the result.
         """
         if file.digest and content_digest(data[: file.size_bytes]) == file.digest:
             data = data[: file.size_bytes]
         file = replace(file, size_bytes=len(data), digest=content_digest(data))
-        loaded = None if known is None else known.loaded.get(file.name)
-        if loaded is None or known is None:
-            return self._stage(FileRead(file=file), data)
-        loaded_data = data[: loaded.size_bytes]
-        has_records = self._landing.format in ("json", "csv") and file.digest != loaded.digest
-        if not has_records or content_digest(loaded_data) != loaded.digest:
-            return FileRead(file=file)
-        try:
-            loaded_records = self._count_loaded(file, data, loaded_data)
-        except Unreadable as error:
-            return FileRead(file=file, continues=True, problem=str(error))
-        if loaded_records is None:
-            return FileRead(file=file)
-        grown = replace(file, loaded_records=0 if known.reads_whole else loaded_records)
-        return self._stage(FileRead(file=grown, continues=True), data)
-
-    def _count_loaded(self, file: LandedFile, data: bytes, loaded_data: bytes) -> int | None:
-        """The number of records in the first bytes; `None` if they do not end with a record.
-
-        Raises:
-            Unreadable: the file cannot be read.
-        """
-        all_records = landed_records(file.name, data, self._landing)
-        loaded_records = landed_records(file.name, loaded_data, self._landing)
-        count = 0
-        for record, loaded in zip_longest(all_records, loaded_records):
-            if loaded is None:
-                break
-            if record != loaded:
-                return None
-            count += 1
-        return count
-
-    def _stage(self, read: FileRead, data: bytes) -> FileRead:
+        read = FileRead(file=file)
+        if known is not None and not known.may_load(file):
+            return read
         landing = self._landing
-        file = read.file
         count = 0
         try:
             if landing.format in ("parquet", "avro"):
@@ -252,12 +220,10 @@ class StagedParts:
                 decoded = decoded_file(data, landing.format, limit)
                 present_names(decoded.shape.names, landing)
                 return replace(read, record_count=self.add_file(file, decoded))
-            compression = compression_of(file.name, data)
-            simple = None if compression or file.loaded_records else simple_lines(data, landing)
+            simple = None if compression_of(file.name, data) else simple_lines(data, landing)
             if simple is not None:
                 return replace(read, record_count=self._add_lines(file, *simple))
-            records = landed_records(file.name, data, landing)
-            for record in islice(records, file.loaded_records, None):
+            for record in landed_records(file.name, data, landing):
                 self.add(file, record)
                 count += 1
         except Unreadable as error:

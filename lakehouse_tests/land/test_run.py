@@ -181,23 +181,27 @@ def test_a_file_that_was_loaded_is_never_loaded_again_whatever_becomes_of_it(
     lake: Lake, spark: SparkSession
 ) -> None:
     land(lake, "shrinks.json", [event(1, 5, "new"), "nope"])
+    land(lake, "grows.json", [event(4, 5, "new")])
     land(lake, "same size.json", [event(2, 5, "new")])
     land(lake, "touched.json", [event(3, 5, "new")])
     write_table(lake, spark, events)
     rows_before = rows_in(lake, events.key, "id", "state")
     land(lake, "shrinks.json", [event(1, 5, "new")])
+    land(lake, "grows.json", [event(4, 5, "new"), event(5, 5, "late")])
     land(lake, "same size.json", [event(2, 5, "old")])
     land(lake, "touched.json", [event(3, 5, "new")])
     for name in ("same size.json", "touched.json"):
         os.utime(Path(lake.settings.root, "landing/events", name), (1_000_000_000, 1_000_000_000))
     outcome = write_table(lake, spark, events)
-    assert {aside.name: aside.why.partition(";")[0] for aside in outcome.set_aside} == {
+    assert {aside.name: aside.why.partition(". ")[0] for aside in outcome.set_aside} == {
         "shrinks.json": "it had 60 bytes when it was loaded and has 55 now",
+        "grows.json": "it had 55 bytes when it was loaded and has 112 now",
         "same size.json": "it had 55 bytes when it was loaded and its content differs now",
         "touched.json": "it was written again with content that was already read",
     }
     assert rows_in(lake, events.key, "id", "state") == rows_before
     assert rows_in(lake, QUARANTINE, "source_file", "line") == [
+        ("landing/events/grows.json", None),
         ("landing/events/same size.json", None),
         ("landing/events/shrinks.json", 2),
         ("landing/events/shrinks.json", None),
@@ -227,33 +231,6 @@ def test_a_file_that_changes_while_it_is_read_is_settled(lake: Lake, spark: Spar
         ("grows.json", "it was written again with content that was already read")
     ]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
-
-
-@pytest.mark.long
-def test_of_an_object_that_is_written_again_with_more_records_these_are_loaded_once(
-    lake: Lake, spark: SparkSession
-) -> None:
-    """Whatever dies, and also if the table is made anew from what lies there now."""
-    without_id = '{"state": "lost"}'
-    first = [event(1, 5, "new"), without_id]
-    land(lake, "a.json", first)
-    write_table(lake, spark, events)
-    rows = [(1, 1)]
-    for number, lines in enumerate(([event(2, 6, "late"), "no"], [event(3, 7, "later")]), start=2):
-        first += lines
-        land(lake, "a.json", first)
-        for when in ("before", "after"):
-            with killed_at(frames, "write_frame", when):
-                write_table(lake, spark, events)
-        outcome = write_table(lake, spark, events)
-        rows.append((number, len(first) - len(lines) + 1))
-        assert (outcome.set_aside, rows_in(lake, events.key, "id", "_source_line")) == ((), rows)
-    refused = [(without_id, 2, 1), ("no", 4, 2)]
-    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
-    lake.store.delete([file.name for file in lake.store.list(events.key)])
-    write_table(lake, spark, events)
-    assert rows_in(lake, events.key, "id", "_source_line") == rows
-    assert rows_in(lake, QUARANTINE, "raw", "line", "batch") == sorted(refused, key=str)
 
 
 @pytest.mark.long

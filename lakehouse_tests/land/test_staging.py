@@ -1,4 +1,3 @@
-import gzip
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
@@ -119,95 +118,27 @@ def staged_lines(store: DiskStore, batch: Batch) -> list[tuple[int, str]]:
     return [(row[ORIGIN[1]], row[RAW]) for table in tables for row in table.to_pylist()]
 
 
-CSV = replace(LANDING, format="csv", schema="id BIGINT, name STRING")
-UTF_16 = replace(CSV, encoding="utf-16")
 FIRST, SECOND = b'{"id": 1}\n', b'{"id": 2}\n'
 
 
 @pytest.mark.parametrize(
-    ("landing", "was", "now", "new_lines"),
-    [
-        (LANDING, FIRST, FIRST + SECOND, [(2, '{"id": 2}')]),
-        (LANDING, FIRST[:-1], FIRST + SECOND, [(2, '{"id": 2}')]),
-        (LANDING, b'{"id": 1}\r', b'{"id": 1}\r\n' + SECOND, [(2, '{"id": 2}')]),
-        (LANDING, b"nope", b"nope\nnope", [(2, "nope")]),
-        (CSV, b'id,name\n1,"a\nb"', b'id,name\n1,"a\nb"\n2,c', [(4, "2,c")]),
-        (
-            UTF_16,
-            "id,name\n1,a".encode("utf-16"),
-            "id,name\n1,a\n2,c".encode("utf-16"),
-            [(3, "2,c")],
-        ),
-        (LANDING, FIRST, FIRST + b"\n \n", []),
-    ],
+    ("now", "count"), [(FIRST + SECOND, 2), (FIRST[:-1] + b" ", 1), (FIRST, 0)]
 )
-def test_of_a_file_that_begins_with_what_was_loaded_the_new_records_are_staged(
-    tmp_path: Path, landing: Landing, was: bytes, now: bytes, new_lines: list[tuple[int, str]]
+def test_a_loaded_file_is_staged_again_only_if_an_overwrite_loads_its_new_content(
+    tmp_path: Path, now: bytes, count: int
 ) -> None:
-    """Also if the batch has to be staged again, and by then the file has grown once more."""
-    store, name = DiskStore(tmp_path), f"a.{landing.format}"
-    store.put(f"{LANDING.prefix}{name}", now)
-    loaded = KnownFiles(loaded={name: known(was)})
-    staged, reads = stage(store, KEY, batch_of(name, now), landing, loaded)
-    found = reads[name]
-    assert found is not None
-    counts = (found.record_count, found.file.loaded_records)
-    assert (found.continues, *counts) == (True, len(new_lines), 1)
-    assert staged_lines(store, staged) == new_lines
-    whole = replace(loaded, reads_whole=True)
-    _, reads = stage(store, KEY, batch_of(name, now), landing, whole)
-    found = reads[name]
-    assert found is not None
-    assert (found.record_count, found.file.loaded_records) == (len(new_lines) + 1, 0)
-    [planned] = batch_of(name, now).files
-    batch = replace(staged, files=(replace(planned, loaded_records=1),))
-    first = batch_of(name, was, part_count=1, record_count=1)
-    for later in (now, now + ("\n3,d" if landing is CSV else "").encode()):
-        store.put(f"{LANDING.prefix}{name}", later)
-        store.delete([file.name for file in store.list("_lakehouse/staged")])
-        assert staged_lines(store, staged_again(store, KEY, batch, landing)) == new_lines
-        assert len(staged_lines(store, staged_again(store, KEY, first, landing))) == 1
-
-
-def test_a_packed_file_that_is_packed_again_counts_as_another_one(tmp_path: Path) -> None:
-    """Its bytes differ from the first on. Members that were appended are new records."""
-    store, name = DiskStore(tmp_path), "a.json.gz"
-    first, second = gzip.compress(FIRST * 99), gzip.compress(SECOND)
-    for now, count in ((first + second, 1), (gzip.compress(FIRST * 99 + SECOND), 0)):
-        store.put(f"{LANDING.prefix}{name}", now)
-        loaded = KnownFiles(loaded={name: known(first)})
-        _, reads = stage(store, KEY, batch_of(name, now), LANDING, loaded)
-        assert (read := reads[name]) is not None
-        assert (read.continues, read.record_count) == (count > 0, count)
-
-
-@pytest.mark.parametrize(
-    ("landing", "was", "now"),
-    [
-        (LANDING, FIRST, b'{"id": 9}\n' + SECOND),
-        (LANDING, b'{"id": 1', b'{"id": 1}\n'),  # its last line goes on
-        (CSV, b"id,name\n1,a", b"id,name\n1,ab"),
-        (CSV, b"id,name\n1,a\n", b"id,name\n"),
-    ],
-)
-def test_of_a_file_that_was_replaced_by_another_one_nothing_is_staged(
-    tmp_path: Path, landing: Landing, was: bytes, now: bytes
-) -> None:
-    store, name = DiskStore(tmp_path), f"a.{landing.format}"
-    store.put(f"{LANDING.prefix}{name}", now)
-    loaded = KnownFiles(loaded={name: known(was)})
-    planned = batch_of(name, now)
-    staged, reads = stage(store, KEY, planned, landing, loaded)
-    assert reads[name] == FileRead(file=planned.files[0])
-    assert (staged.part_count, staged.record_count) == (0, 0)
-
-
-def test_a_file_that_grew_by_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    was, now = b"id,name\n1,a\n", b'id,name\n1,a\n2,"b\n'
     store = DiskStore(tmp_path)
-    store.put(f"{LANDING.prefix}a.csv", now)
-    loaded = KnownFiles(loaded={"a.csv": known(was)})
-    staged, reads = stage(store, KEY, batch_of("a.csv", now), CSV, loaded)
-    assert (read := reads["a.csv"]) is not None
-    assert "record that begins in line 3" in str(read.problem)
-    assert staged.part_count == 0
+    store.put(f"{LANDING.prefix}a.json", now)
+    planned = batch_of("a.json", now)
+    for is_overwrite, record_count in ((False, 0), (True, count)):
+        loaded = KnownFiles(loaded={"a.json": known(FIRST)}, is_overwrite=is_overwrite)
+        staged, reads = stage(store, KEY, planned, LANDING, loaded)
+        assert reads["a.json"] == FileRead(file=planned.files[0], record_count=record_count)
+        assert staged.record_count == record_count
+
+
+def test_a_planned_file_that_has_grown_is_staged_again_as_it_was(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    planned = batch_of("a.json", FIRST, part_count=1, record_count=1)
+    store.put(f"{LANDING.prefix}a.json", FIRST + SECOND)
+    assert staged_lines(store, staged_again(store, KEY, planned, LANDING)) == [(1, '{"id": 1}')]

@@ -14,8 +14,8 @@ the file was loaded, a fingerprint of its path is kept.
 - A file in the landing area is never forgotten. If the area is empty, no file is forgotten, since
   the area may be unreachable.
 - A batch that was not loaded, the newest batch, and the newest batch with files are kept whole.
-- If a file lands under the name of a loaded and forgotten file, it is not loaded. The fingerprint
-  shows that the name was used, and the file is set aside for a person.
+- If a file lands under the name of a loaded and forgotten file, it is not loaded, except by an
+  `Overwrite`. The fingerprint shows that the name was used, and a person should look at the file.
 - If the table's folder was deleted, its batches are repeated. A batch up to `forgotten_batch` whose
   manifest was folded is then refused, because files of these batches are forgotten
   (`PlannedBatches.batch`).
@@ -45,10 +45,8 @@ class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
     `digest` is empty until the file is read. `etag` is empty if the store has none.
-    `loaded_records` is not 0 for a file that grew: older batches loaded its first `loaded_records`
-    records. With `by_spark`, Spark reads the file itself, and `digest` is its store's checksum.
-    `blocks` has then the counts of lines and of records in each block of a text, or the count of
-    rows twice.
+    With `by_spark`, Spark reads the file itself, and `digest` is its store's checksum. `blocks` has
+    then the counts of lines and of records in each block of a text, or the count of rows twice.
     """
 
     name: str
@@ -56,7 +54,6 @@ class LandedFile:
     modified_ms: int
     digest: str = ""
     etag: str = ""
-    loaded_records: int = 0
     by_spark: bool = False
     blocks: tuple[tuple[int, int], ...] = ()
 
@@ -119,16 +116,22 @@ class KnownFile:
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
-    `loaded` maps names to files as they were loaded. If a file begins with the content that was
-    loaded under its name, only the records after this content are staged; with `reads_whole`, all
-    records are staged. Earlier batches added `columns` to the table. `table_types` maps the table's
-    columns to their types.
+    `loaded` maps names to files as they were loaded. Earlier batches added `columns` to the table.
+    `table_types` maps the table's columns to their types.
     """
 
     loaded: Mapping[str, LandedFile | None]
     columns: Sequence[str] = ()
     table_types: Mapping[str, str] = field(default_factory=dict[str, str])
-    reads_whole: bool = False
+    is_overwrite: bool = False
+
+    def may_load(self, file: LandedFile) -> bool:
+        """Whether the records of a file, as it was read, may be loaded.
+
+        They must not if records were loaded under its name. An `Overwrite` loads other content.
+        """
+        loaded = self.loaded.get(file.name)
+        return loaded is None or (self.is_overwrite and loaded.digest != file.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ def files_of_spark(batch: Batch) -> list[LandedFile]:
 def fingerprint(path: str) -> bytes:
     """The hash that is kept of the path of a loaded file when the file is forgotten.
 
-    A new file whose path has such a fingerprint is set aside.
+    A new file whose path has such a fingerprint is set aside, unless an `Overwrite` loads it.
     """
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 

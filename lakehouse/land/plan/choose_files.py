@@ -3,9 +3,8 @@
 **Safety properties** (tests in `test_choose_files.py`, `land/test_run.py`)
 - A loaded record is not loaded again while its file keeps its name. The same content under another
   name counts as another file.
-- If a loaded text file grew, only its new records are loaded. Any other changed content of a loaded
-  file is set aside.
-- An `Overwrite` replaces all rows. It is the exception to both rules: a grown file is loaded whole.
+- A loaded file whose content has changed is set aside. The exception is an `Overwrite`, which loads
+  it whole and replaces all rows.
 - A file from which nothing was loaded is tried again when it changes.
 - A manifest names each file that is set aside, with the reason.
 
@@ -42,8 +41,6 @@ _PLAIN_TEXTS = (".csv", ".json", ".jsonl")
 _MAX_SPARK_BYTES = 16 * 1024**3
 _MAX_SPARK_FILES = 200
 _LAND_NEW_RECORDS = "Land only the new records, under a new name"
-# An `Overwrite` that loaded only the new records would lose the other rows.
-_LAND_WHOLE_FILE = "Land the whole file, under a name that is later in alphabetical order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +217,15 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMod
     """Why a file must not be read; `None` if it may be read."""
     path = f"{landing.prefix}{file.name}"
     loaded = ledger.loaded(path)
-    is_overwrite = isinstance(write, Overwrite)
     if "" in file.name.split("/"):
         why = "its name has an empty part (// or a / at an end), which this program does not read"
         return f"{why}. Use another name"
-    if fingerprint(path) in ledger.forgotten:
-        remedy = _LAND_WHOLE_FILE if is_overwrite else _LAND_NEW_RECORDS
-        return f"a file of this name was loaded long ago. {remedy}"
-    if loaded is not None and not _may_continue(loaded, file, landing):
-        return describe_change(loaded, file, is_overwrite=is_overwrite)
+    # An `Overwrite` replaces all rows, so no row can be loaded twice.
+    if not isinstance(write, Overwrite):
+        if fingerprint(path) in ledger.forgotten:
+            return f"a file of this name was loaded long ago. {_LAND_NEW_RECORDS}"
+        if loaded is not None and loaded.size_bytes != file.size_bytes:
+            return _describe_change(loaded, file)
     if not landing.takes(file.name):
         return f"{FOREIGN}{', '.join(landing.suffixes)}"
     if file.name.encode("utf-8", "ignore").decode() != file.name:
@@ -239,29 +236,15 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing, write: WriteMod
     return None
 
 
-def _may_continue(loaded: LandedFile, present: LandedFile, landing: Landing) -> bool:
-    """Whether the present file may begin with the loaded content. Only reading it can confirm this.
-
-    The present file may also equal the loaded content.
-    """
-    if loaded.size_bytes == present.size_bytes:
-        return True
-    is_text = landing.format in ("json", "csv")
-    return is_text and bool(loaded.digest) and loaded.size_bytes < present.size_bytes
-
-
-def describe_change(loaded: LandedFile, present: LandedFile, *, is_overwrite: bool) -> str:
+def _describe_change(loaded: LandedFile, present: LandedFile) -> str:
     """Why a loaded file that has changed is not loaded again, and what to do."""
     loaded_bytes = loaded.size_bytes
     change = f"has {present.size_bytes} now"
     if loaded_bytes == present.size_bytes:
         change = "its content differs now"
-    finding = f"it had {loaded_bytes} bytes when it was loaded and {change}"
-    if is_overwrite:
-        return f"{finding}. The table keeps its rows. {_LAND_WHOLE_FILE}"
     return (
-        f"{finding}; its new records cannot be separated from the loaded ones. The loaded records "
-        f"stay in the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
+        f"it had {loaded_bytes} bytes when it was loaded and {change}. The loaded records stay in "
+        f"the table. {_LAND_NEW_RECORDS}: the whole file would load the old records again"
     )
 
 
@@ -308,17 +291,15 @@ def _first_batch(
 class FileRead:
     """The result of reading a landed file; `file` is the file as it was read.
 
-    `problem` is the reason why no record can be read. With `continues`, the file begins with the
-    content that was loaded under the same name. `record_count` records were staged, after the
-    file's `loaded_records`. If the file is `by_spark`, no record was staged: Spark reads the
-    `record_count` records itself. `columns` are then the columns of the file that may have a value.
-    All lines of a text with `is_plain` are plain.
+    `problem` is the reason why no record can be read. `record_count` records were staged. If the
+    file is `by_spark`, no record was staged: Spark reads the `record_count` records itself.
+    `columns` are then the columns of the file that may have a value. All lines of a text with
+    `is_plain` are plain.
     """
 
     file: LandedFile
     record_count: int = 0
     problem: str | None = None
-    continues: bool = False
     has_header: bool = False
     columns: Sequence[str] = ()
     is_plain: bool = False
@@ -347,16 +328,13 @@ def judge_file(read: FileRead, loaded: LandedFile | None, *, is_overwrite: bool)
     file = read.file
     if read.problem is not None:
         return set_aside(file, read.problem, is_quarantined=True)
-    if loaded is not None and not read.continues:
-        if loaded.digest == file.digest:
-            why = "it was written again with content that was already read"
-            return set_aside(file, why, is_quarantined=False)
-        why = describe_change(loaded, file, is_overwrite=is_overwrite)
-        return set_aside(file, why, is_quarantined=True)
+    if loaded is not None and loaded.digest == file.digest:
+        why = "it was written again with content that was already read"
+        return set_aside(file, why, is_quarantined=False)
+    if loaded is not None and not is_overwrite:
+        return set_aside(file, _describe_change(loaded, file), is_quarantined=True)
     if read.record_count:
         return file
-    if read.continues:
-        return set_aside(file, "it was written again without new records", is_quarantined=False)
     return set_aside(file, "it contains no record", is_quarantined=is_overwrite)
 
 

@@ -101,8 +101,8 @@ def _read_by_spark(
 ) -> FileRead | None:
     """The file as Spark will read it; `None` if this process has to read it.
 
-    This process compares a file with the content that was loaded under its name. If it need not or
-    must not read the file, Spark does not read it, either.
+    If records were loaded under its name, Spark does not read it. This process compares its content
+    with the loaded content, unless the checksums are equal or the file is too large.
     """
     landing = session.table.landing
     store = session.lake.store
@@ -114,7 +114,7 @@ def _read_by_spark(
     kind = spark_parquet if landing.format == "parquet" else spark_text
     read = kind.read_by_spark(store, path, file, landing)
     loaded = known.loaded.get(file.name)
-    if loaded is None or read is None:
+    if read is None or loaded is None or known.may_load(read.file):
         return read
     present = replace(read.file, by_spark=False)
     # The digest of a file that this process has loaded is that of its whole content.

@@ -127,7 +127,7 @@ def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_writte
         ]
         [aside] = (*batch.set_aside, *judged)
         assert isinstance(aside, SetAside)
-        told.append((aside.why.partition(";")[0], aside.is_quarantined))
+        told.append((aside.why.partition(". ")[0], aside.is_quarantined))
         ledger = extend_ledger(ledger, [replace(batch, files=(), set_aside=(aside,))])
         assert choose_batch([now], ledger, LANDING, Append()).batch is None
     larger = "it had 3 bytes when it was loaded and has 4 now"
