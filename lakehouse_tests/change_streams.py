@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from lakehouse import Debezium, Dms, Landing, Merge, Table
 from lakehouse.cdc import deleted_keys
 from lakehouse.cdc import run as apply
-from lakehouse.declare.landing import ChangeKind
 from lakehouse.lake.lake import Lake
 from lakehouse.land.plan import choose_files
 from lakehouse.materialize.run import write_table
@@ -38,7 +37,6 @@ class Change:
     `old_key` is the key that the row had before, where it changed. `committed_ms` is `None` where it is not known.
     """
 
-    operation: ChangeKind
     position: tuple[Any, ...]
     key: tuple[Any, ...]
     committed_ms: int | None = None
@@ -163,7 +161,6 @@ def _told(random: Random, source: str) -> Iterator[Change]:
     for key in random.sample(keys, random.randint(0, len(keys))):
         position = (None,) if source == "dms" else (0,)
         yield Change(
-            operation=ChangeKind.UPSERT,
             position=position,
             key=(key,),
             after={"v": f"loaded {key}"},
@@ -179,17 +176,15 @@ def _told(random: Random, source: str) -> Iterator[Change]:
         match random.choice(kinds):
             case "upsert":
                 yield Change(
-                    operation=ChangeKind.UPSERT,
                     key=(key,),
                     after={"v": f"{key} at {number}"},
                     **common,
                 )
             case "delete":
-                yield Change(operation=ChangeKind.DELETE, key=(key,), **common)
+                yield Change(key=(key,), **common)
             case _:
                 old = random.choice([each for each in (*keys, 99) if each != key])
                 yield Change(
-                    operation=ChangeKind.UPSERT,
                     key=(key,),
                     old_key=(old,),
                     after={"v": f"{key} was {old}"},
@@ -236,7 +231,7 @@ def _debezium_lines(random: Random, source: str, change: Change) -> Iterator[str
     """The event, with or without its schema, and sometimes the tombstone that follows a deletion."""
     lsn, ts_ms = change.position[0], change.committed_ms
     code = "r" if lsn == 0 else random.choice("cu")
-    code = "d" if change.operation is ChangeKind.DELETE else "u" if change.old_key else code
+    code = "d" if change.after is None else "u" if change.old_key else code
     key, old = change.key[0], (change.old_key or (None,))[0]
     event: dict[str, Any]
     if source == "unwrapped":

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken
 from lakehouse.base.text import HOUR_MS
-from lakehouse.cdc.read import FULL_LOAD, OPERATION, POSITION, ChangeBatch, is_full_load_file
-from lakehouse.declare.landing import ChangeKind, Dms
+from lakehouse.cdc.read import DELETED, FULL_LOAD, POSITION, ChangeBatch, is_full_load_file
+from lakehouse.declare.landing import Dms
 from lakehouse.declare.table import Merge
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.parse_lines import ORIGIN, REASON
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FOLDER = "_lakehouse/deleted_keys"
-# Spark writes this file last. Source: Hadoop 3.5, FileOutputCommitter,
-# `mapreduce.fileoutputcommitter.marksuccessfuljobs`
+# Spark writes this file last, unless its server is set to write none. Source: Hadoop 3.5,
+# FileOutputCommitter, `mapreduce.fileoutputcommitter.marksuccessfuljobs`
 _COMPLETE = "_SUCCESS"
 _FILE, _, _LANDED_AT = ORIGIN
 # When a deletion was remembered; null in the row that summarizes the forgotten deletions.
@@ -93,7 +93,7 @@ def remembered_deletions(session: TableSession, batch: Batch) -> "DataFrame | No
         batch_files = session.spark.createDataFrame(names, f"{_FILE} STRING")
         newest = session.spark.read.parquet(_path(session, max(numbers)))
         kept = newest.join(batch_files, [_FILE], "left_anti").select(*map(quote, newest.columns))
-        kept.write.mode("overwrite").parquet(_path(session, previous))
+        _write(session, previous, kept)
         earlier = [previous]
     if numbers - {*earlier}:
         forget_replaced(store, session.key, last_loaded=previous)
@@ -110,9 +110,6 @@ def remember(
     """Writes the batch's folder: its deletions, and older deletions of the last `lateness_hours`.
 
     One more row summarizes the deletions that are older.
-
-    Raises:
-        Broken: the Spark server did not mark the folder as complete.
     """
     kept = deletions.withColumn(REMEMBERED_AT, F.current_timestamp())
     if older is not None:
@@ -128,15 +125,14 @@ def remember(
         summary = summary.where(f"{_COUNT} > 0").drop(_COUNT)
         kept = kept.unionByName(older.where(F.col(REMEMBERED_AT) >= since))
         kept = kept.unionByName(summary, allowMissingColumns=True)
-    kept.coalesce(1).write.mode("overwrite").parquet(_path(session, number))
-    store = session.lake.store
-    if store.stat(f"{_FOLDER}/{session.key}/{number}/{_COMPLETE}") is None:
-        raise Broken(
-            f"load of {session.key}: Spark wrote the deleted keys of batch {number} without"
-            f" {_COMPLETE}, so they would be forgotten. Use a Spark server with its default"
-            " mapreduce.fileoutputcommitter.marksuccessfuljobs=true"
-        )
-    store.put_if_absent(_mark(session.key), b"")
+    _write(session, number, kept.coalesce(1))
+    session.lake.store.put_if_absent(_mark(session.key), b"")
+
+
+def _write(session: TableSession, number: int, deletions: "DataFrame") -> None:
+    """Writes a folder, and marks it as complete."""
+    deletions.write.mode("overwrite").parquet(_path(session, number))
+    session.lake.store.put_if_absent(f"{_FOLDER}/{session.key}/{number}/{_COMPLETE}", b"")
 
 
 def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
@@ -167,7 +163,7 @@ def refuse_late(load: ChangeBatch, lines: "DataFrame") -> "DataFrame":
     keys = [*map(quote, load.keys)]
     known_keys = load.table_rows().select(*keys).unionByName(deletions.select(*keys)).distinct()
     known_keys = known_keys.withColumn(_KNOWN, F.lit(True))
-    is_unknown = (F.col(OPERATION) == ChangeKind.UPSERT.value) & F.col(_KNOWN).isNull()
+    is_unknown = ~F.col(DELETED) & F.col(_KNOWN).isNull()
     is_of_full_load = F.lit(is_full_load) & F.col(_FILE).rlike(FULL_LOAD)
     landed_before = F.col(_LANDED_AT) <= F.col(_LAST_LOADED)
     may_be_older = F.col(POSITION) <= F.col(_GREATEST_POSITION)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from lakehouse.cdc.deleted_keys import refuse_late, remembered_deletions
 from lakehouse.cdc.read import (
     DELETED,
-    IS_CORRECTED,
     KEPT,
     UNSENT,
     ChangeBatch,
@@ -47,8 +46,6 @@ _NEWEST_OF_TABLE = "_lakehouse_newest_of_table"
 _UNKNOWN = "_lakehouse_unknown"
 _FILLED = "_lakehouse_filled"
 _KEPT_BEFORE = "_lakehouse_kept_before"
-# Postgres stores a large value separately only if its type has no fixed length.
-_LARGE = ("string", "varchar", "char", "binary", "decimal", "array", "map", "struct", "variant")
 
 
 def checked_changes(load: ChangeBatch, lines: "DataFrame") -> "tuple[DataFrame, ChangeCounts]":
@@ -86,13 +83,13 @@ def _fill_unsent(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) ->
         if remembered is not None:
             earlier.append(remembered.withColumn(DELETED, F.lit(True)))
     rows = _with_table(rows, [each.join(touched, [*load.keys], "left_semi") for each in earlier])
-    large = _large_columns(changes, table)
-    filled = _with_kept_values(rows, table, large)
+    sent_columns = _sent_columns(changes, table)
+    filled = _with_kept_values(rows, table, sent_columns)
     # If the table or a remembered deletion is newer, the change has no effect, and its values need
     # not be known.
     has_effect = F.coalesce(F.col(_NEWEST_OF_TABLE) < F.col(_ORDER), F.lit(True))
     filled = filled.withColumn(_UNKNOWN, F.when(has_effect, F.col(_UNKNOWN)))
-    names = [*large, *table.landing.derived, KEPT]
+    names = [*sent_columns, *table.landing.derived, KEPT]
     values = F.struct(*map(quote, [*names, _UNKNOWN]))
     record_id = [*ORIGIN[:2]]
     # Without the checkpoint, each action on the lines would compute these windows again.
@@ -130,10 +127,10 @@ def corrected_rows(
     keeping = keeping.join(changes.select(*key_columns).distinct(), [*load.keys], "left_semi")
     rows = changes.join(keeping.select(*key_columns), [*load.keys], "left_semi")
     rows = _with_table(rows, [keeping]).withColumn(_KEPT_BEFORE, F.col(KEPT))
-    filled = _with_kept_values(rows, table, _large_columns(changes, table))
+    filled = _with_kept_values(rows, table, _sent_columns(changes, table))
     is_other = ~F.col(KEPT).eqNullSafe(F.col(_KEPT_BEFORE))
     corrected = filled.where(F.col(_IS_OF_TABLE) & ~F.col(DELETED) & is_other)
-    return corrected.select(*map(quote, changes.columns)).withColumn(IS_CORRECTED, F.lit(True))
+    return corrected.select(*map(quote, changes.columns))
 
 
 def _with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> "DataFrame":
@@ -191,15 +188,10 @@ def _with_kept_values(rows: "DataFrame", table: Table, names: Sequence[str]) -> 
     return rows.withColumns(derived) if derived else rows
 
 
-def _large_columns(rows: "DataFrame", table: Table) -> list[str]:
-    """The columns whose values the source may leave out."""
-    always_sent = {*change_keys(table), *table.landing.derived}
-    names = list[str]()
-    for field in rows.schema.fields:
-        is_large = field.dataType.typeName().partition("(")[0] in _LARGE
-        if is_large and field.name not in always_sent and not field.name.startswith("_"):
-            names.append(field.name)
-    return names
+def _sent_columns(rows: "DataFrame", table: Table) -> list[str]:
+    """The columns whose values the source sends, or leaves out."""
+    others = {*change_keys(table), *table.landing.derived}
+    return [name for name in rows.columns if name not in others and not name.startswith("_")]
 
 
 def _with_table(rows: "DataFrame", earlier: "Sequence[DataFrame]") -> "DataFrame":

@@ -18,10 +18,10 @@ within a file by line. `run.py` keeps the newest change of each key.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.cdc.plan.decode_debezium import TOMBSTONE, UNSENT
-from lakehouse.declare.landing import ChangeKind, Debezium, Dms, Landing
+from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.delta.log import TableFacts
@@ -53,22 +53,18 @@ if TYPE_CHECKING:
 # In the tables that change data is written to.
 POSITION = "_position"
 CHANGED_AT = "_changed_at"
+# Whether the change is a deletion. In the parsed lines, it is null for a tombstone, a line without
+# an event that follows a deletion. Source: Debezium's reference, "Tombstone events"
 DELETED = "_deleted"
 # Names the columns whose values the row's change did not send, each with the order of the change
 # that sent the value.
 KEPT = "_kept"
 
 # Only in the parsed lines.
-OPERATION = "_lakehouse_operation"
 # The key before an update that changed it. Parts that are unknown are null.
 OLD_KEY = "_lakehouse_old_key"
 CODE = "_lakehouse_code"
-HAS_POSITION = "_lakehouse_has_position"
 _EVENT_FIELDS = "_lakehouse_event_fields"
-
-# In the changes of a batch: whether the row is the table's own row, with a kept value that a late,
-# older change of its key corrects. It replaces the table's row, although it is not newer.
-IS_CORRECTED = "_lakehouse_is_corrected"
 
 
 _FILE, _LINE, _LANDED_AT = ORIGIN
@@ -100,9 +96,12 @@ def change_order(row: str = "") -> str:
     )
 
 
-def is_newer() -> str:
-    """The SQL condition that a row of alias `source` is newer than a row of alias `target`."""
-    return f"{change_order('source.')} > {change_order('target.')}"
+def by_order(operator: str) -> str:
+    """The SQL condition that compares a row of alias `source` with a row of alias `target`.
+
+    With the operator `>`, the row of `source` must be newer.
+    """
+    return f"{change_order('source.')} {operator} {change_order('target.')}"
 
 
 _ONLY_TIMED = (
@@ -117,75 +116,12 @@ _LAST_MS = 253_402_300_799_999
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
-class _Event(NamedTuple):
-    """Columns of an event, which is parsed into the column `_EVENT_FIELDS`.
-
-    - `code`: the operation's letter; null if unknown. An unwrapped row with a true `__deleted` is a
-      deletion. If it has no `__op`, a false `__deleted` makes it an update.
-    - `is_change`: whether the event comes from the source's log and not from a snapshot. An
-      unwrapped row without `__op` counts as one of a snapshot, unless it is a deletion.
-    - `source`: the fields of the event's `source`.
-    - `values`: the row after the change; for a deletion, before it.
-    - `old_values`: the row before the change.
-    - `time_ms`: when the change was committed. If an event that is not unwrapped lacks this time,
-      it is when Debezium saw the change.
-    """
-
-    code: "Column"
-    is_change: "Column"
-    source: "Mapping[str, Column]"
-    values: "Mapping[str, Column]"
-    old_values: "Mapping[str, Column]"
-    time_ms: "Column"
-
-
-def _event(landing: Landing, changes: Debezium) -> _Event:
-    """The columns of an event.
-
-    Fields of `source` are cast from text, because some connectors quote numbers.
-    Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle,
-    `source.scn`.
-    """
-    names = landing.field_names
-    types = _source_types(changes)
-    if changes.unwrapped:
-        operation = _field("__op")
-        deleted = F.lower(_field("__deleted"))
-        code = F.coalesce(operation, F.when(deleted == "false", "u"))
-        source = {
-            name: F.coalesce(_field(f"__source_{name}"), _field(f"__{name}")).cast(type_)
-            for name, type_ in types.items()
-        }
-        return _Event(
-            code=F.when(deleted == "true", "d").otherwise(code),
-            is_change=F.coalesce(operation != "r", deleted == "true", F.lit(False)),
-            source=source,
-            values={name: _field(name) for name in names},
-            old_values=dict.fromkeys(names, F.lit(None)),
-            time_ms=source["ts_ms"],
-        )
-    code = _field("op")
-    source = {name: _field("source", name).cast(type_) for name, type_ in types.items()}
-    old_values = {name: _field("before", name) for name in names}
-    return _Event(
-        code=code,
-        is_change=F.coalesce(code != "r", F.lit(True)),
-        source=source,
-        values={
-            name: F.when(code == "d", old_values[name]).otherwise(_field("after", name))
-            for name in names
-        },
-        old_values=old_values,
-        time_ms=F.coalesce(source["ts_ms"], _field("ts_ms")),
-    )
-
-
 def _field(*path: str) -> "Column":
     return F.col(".".join([_EVENT_FIELDS, *map(quote, path)]))
 
 
-def _position(event: _Event, changes: Debezium) -> "tuple[Column, Column]":
-    """The position of an event, and whether it has one.
+def _position(source: "Mapping[str, Column]", changes: Debezium) -> "Column":
+    """The position of an event with these fields of its `source`; null if it has none.
 
     A snapshot row with only a time has no position. Its time is when the row was sent or the
     snapshot began, and may be later than a change that the row does not include: Oracle reads
@@ -193,73 +129,74 @@ def _position(event: _Event, changes: Debezium) -> "tuple[Column, Column]":
     AbstractIncrementalSnapshotChangeEventSource, sendEvent;
     RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
     """
-    source = event.source
     names = field_names(changes.position)
     if names:
         declared = F.struct(*[source[name].alias(name) for name in names])
         # A snapshot row without the other parts sorts before changes that have these parts.
-        return declared, source[names[0]].isNotNull()
+        return F.when(source[names[0]].isNotNull(), declared)
     # MySQL numbers the files of its binlog, in names of any length.
     file_suffix = F.regexp_extract(source["file"], r"(\d+)$", 1)
     file_number = F.nullif(file_suffix, F.lit("")).cast("bigint")
     parts = {"lsn": source["lsn"], "file_number": file_number}
     parts |= {name: source[name] for name in ("pos", "row", "ts_ms")}
-    time_of_change = F.when(event.is_change, source["ts_ms"])
+    time_of_change = F.when(~_is_of_snapshot(), source["ts_ms"])
     has_position = F.coalesce(source["lsn"], file_number, time_of_change).isNotNull()
-    return F.struct(*[part.alias(name) for name, part in parts.items()]), has_position
+    return F.when(has_position, F.struct(*[part.alias(name) for name, part in parts.items()]))
+
+
+def _is_of_snapshot() -> "Column":
+    return F.coalesce(_field("op") == "r", F.lit(False))
 
 
 def debezium_lines(
     lines: "DataFrame", table: Table, changes: Debezium, added: Sequence[str]
 ) -> "DataFrame":
-    """The lines with their code, position, time and old key."""
+    """The lines with their code, position, time and old key.
+
+    Fields of `source` are cast from text, because some connectors quote numbers. The time is when
+    the change was committed or, without this time, when Debezium saw it.
+    Source: Debezium's reference, connector for Oracle, `source.scn`
+    """
     landing = table.landing
-    event_ddl = _event_ddl(landing.schema, changes)
-    ddl = f"{event_ddl}, {quote(UNSENT)} ARRAY<STRING>, {CORRUPT} STRING"
+    types = {"ts_ms": "BIGINT", **dict(field_types(changes.position or _SOURCE_DDL))}
+    source_ddl = ", ".join(f"{quote(name)} STRING" for name in types)
+    ddl = (
+        f"op STRING, before STRUCT<{landing.schema}>, after STRUCT<{landing.schema}>, "
+        f"source STRUCT<{source_ddl}>, ts_ms BIGINT, {quote(UNSENT)} ARRAY<STRING>, "
+        f"{CORRUPT} STRING"
+    )
     parsed_event = parsed_json(F.when(F.col(REASON).isNull(), F.col(EVENT)), ddl)
     lines = lines.withColumn(_EVENT_FIELDS, evaluated_once(parsed_event))
-    event = _event(landing, changes)
-    position, has_position = _position(event, changes)
+    code = _field("op")
+    source = {name: _field("source", name).cast(type_) for name, type_ in types.items()}
+    position = _position(source, changes)
     is_corrupt = F.col(_EVENT_FIELDS).isNull() | _field(CORRUPT).isNotNull()
     reason = F.when((F.col(EVENT) != TOMBSTONE) & is_corrupt, UNFIT)
-    has_only_time = ~has_position & event.source["ts_ms"].isNotNull()
-    reason = reason.when(has_only_time & ~event.is_change, _ONLY_TIMED)
+    has_only_time = position.isNull() & source["ts_ms"].isNotNull()
+    reason = reason.when(has_only_time & _is_of_snapshot(), _ONLY_TIMED)
+    time_ms = F.coalesce(source["ts_ms"], _field("ts_ms"))
     # An invalid time counts as missing.
-    time_ms = F.when(event.time_ms.between(_FIRST_MS, _LAST_MS), event.time_ms)
+    time_ms = F.when(time_ms.between(_FIRST_MS, _LAST_MS), time_ms)
+    old_key = [_field("before", key).alias(key) for key in change_keys(table)]
     change = {
-        CODE: event.code,
+        CODE: code,
         POSITION: position,
-        HAS_POSITION: has_position,
         CHANGED_AT: F.timestamp_millis(time_ms),
-        OLD_KEY: F.struct(*[event.old_values[key].alias(key) for key in change_keys(table)]),
+        OLD_KEY: F.struct(*old_key),
         UNSENT: _field(UNSENT),
     }
-    values = F.struct(*[value.alias(name) for name, value in event.values.items()])
-    lines = lines.withColumns({**change, PARSED: values, REASON: F.coalesce(REASON, reason)})
+    values = list["Column"]()
+    for name in landing.field_names:
+        value = F.when(code == "d", _field("before", name)).otherwise(_field("after", name))
+        values.append(value.alias(name))
+    parsed = {PARSED: F.struct(*values), REASON: F.coalesce(REASON, reason)}
+    lines = lines.withColumns({**change, **parsed})
     return parse_records(_without_required(landing), lines, added, kept=(*change, EVENT))
 
 
 def _without_required(landing: Landing) -> Landing:
     """The landing without required fields, which a deletion may lack. `_reason` checks them."""
     return replace(landing, required=())
-
-
-def _source_types(changes: Debezium) -> dict[str, str]:
-    return {"ts_ms": "BIGINT", **dict(field_types(changes.position or _SOURCE_DDL))}
-
-
-def _event_ddl(schema: str, changes: Debezium) -> str:
-    names = _source_types(changes)
-    if not changes.unwrapped:
-        source = ", ".join(f"{quote(name)} STRING" for name in names)
-        return (
-            f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, "
-            f"source STRUCT<{source}>, ts_ms BIGINT"
-        )
-    metadata = ", ".join(
-        f"{quote(f'__source_{name}')} STRING, {quote(f'__{name}')} STRING" for name in names
-    )
-    return f"{schema}, __op STRING, __deleted STRING, {metadata}"
 
 
 # The names of full-load files, which have a hexadecimal number. Names of other files have a time.
@@ -311,8 +248,7 @@ def dms_lines(
     return lines.withColumns(
         {
             CODE: F.coalesce(_filled(F.col(quote(changes.operation))), code_of_full_load),
-            POSITION: position,
-            HAS_POSITION: is_full_load | is_ordered,
+            POSITION: F.when(is_full_load | is_ordered, position),
             CHANGED_AT: commit_time.cast("timestamp"),
             OLD_KEY: F.struct(*old_key),
         }
@@ -324,9 +260,6 @@ def _filled(value: "Column") -> "Column":
     return F.nullif(F.trim(value.cast("string")), F.lit(""))
 
 
-# A line without an event, which follows a deletion so that Kafka can forget the key.
-# Source: Debezium's reference, "Tombstone events"
-_TOMBSTONE = "tombstone"
 _WHY_MOVED = (
     "a value was not sent (__debezium_unavailable_value), and the key changed. Use REPLICA IDENTITY"
     " FULL at the source, and write the row again"
@@ -377,18 +310,16 @@ def read_changes(
             is_tombstone = F.coalesce(F.col(EVENT) == TOMBSTONE, F.lit(False))
         case _:
             assert_never(landing.change_data)
-    operation = F.when(is_tombstone, _TOMBSTONE)
-    for code, kind in changes.operations.items():
-        operation = operation.when(F.col(CODE) == code, kind.value)
+    is_deletion = F.when(F.col(CODE).isin(*changes.codes), F.col(CODE) == changes.delete_code)
     old_key = _changed_key(keys, changes.update_code)
-    lines = lines.withColumns({OPERATION: operation, OLD_KEY: old_key})
+    lines = lines.withColumns({DELETED: is_deletion, OLD_KEY: old_key})
     columns = [
         *landing.column_names,
         *ORIGIN,
         POSITION,
         CHANGED_AT,
         *undeclared_names(added),
-        OPERATION,
+        DELETED,
         OLD_KEY,
         UNSENT,
         RAW,
@@ -397,19 +328,19 @@ def read_changes(
     # An array whose entries have a column's name and a `change_order`. No row keeps values yet.
     entry = F.struct(F.lit("").alias("column"), F.expr(change_order()).alias("since"))
     kept = F.when(F.lit(False), F.array(entry)).alias(KEPT)
-    return lines.select(*map(quote, columns), kept, _reason(table, keys).alias(REASON))
+    reason = F.when(~is_tombstone, _reason(table, keys))
+    return lines.select(*map(quote, columns), kept, F.coalesce(REASON, reason).alias(REASON))
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """Counts the records of a batch in one pass."""
     is_good = F.col(REASON).isNull()
-    operation = F.col(OPERATION)
     has_old_key = F.col(OLD_KEY).isNotNull()
     conditions = {
         "rows": is_good,
         "bad": ~is_good,
         "rescued": is_good & F.col(RESCUED).isNotNull(),
-        "deletes": is_good & ((operation == ChangeKind.DELETE.value) | has_old_key),
+        "deletes": is_good & (F.col(DELETED) | has_old_key),
         "key_changes": is_good & has_old_key,
         "unsent": is_good & F.col(UNSENT).isNotNull(),
         "kept": is_good & F.col(KEPT).isNotNull(),
@@ -441,24 +372,20 @@ def _changed_key(keys: Sequence[str], update_code: str) -> "Column":
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
     """Why a line is not a change, or null. It reads the columns that `*_lines` adds."""
-    operation = F.col(OPERATION)
-    known_codes = ", ".join(table.landing.change_data.operations)
-    is_tombstone = F.coalesce(operation == _TOMBSTONE, F.lit(False))
-    reason = F.when(~is_tombstone & F.col(CODE).isNull(), "the operation is missing")
+    known_codes = ", ".join(table.landing.change_data.codes)
+    reason = F.when(F.col(CODE).isNull(), "the operation is missing")
     unknown = F.format_string(f"the operation %s is not one of {known_codes}", CODE)
-    reason = reason.when(operation.isNull(), unknown)
+    reason = reason.when(F.col(DELETED).isNull(), unknown)
     for key in keys:
-        is_missing = F.col(quote(key)).isNull()
-        reason = reason.when(~is_tombstone & is_missing, f"the key {key} is missing")
+        reason = reason.when(F.col(quote(key)).isNull(), f"the key {key} is missing")
     is_unsent_and_moved = F.col(UNSENT).isNotNull() & F.col(OLD_KEY).isNotNull()
     reason = reason.when(is_unsent_and_moved, _WHY_MOVED)
-    reason = reason.when(~is_tombstone & ~F.col(HAS_POSITION), "the position is missing")
+    reason = reason.when(F.col(POSITION).isNull(), "the position is missing")
     for name in table.landing.required:
         is_unsent = F.coalesce(F.array_contains(UNSENT, name), F.lit(False))
         is_missing = F.col(quote(name)).isNull() & ~is_unsent
-        is_upsert = operation == ChangeKind.UPSERT.value
-        reason = reason.when(is_upsert & is_missing, f"required field {name} is missing")
-    return F.coalesce(REASON, reason)
+        reason = reason.when(~F.col(DELETED) & is_missing, f"required field {name} is missing")
+    return reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,10 +422,8 @@ class ChangeBatch:
 
 def described_rows(lines: "DataFrame") -> "DataFrame":
     """The row that each upsert or deletion among the lines describes by itself."""
-    is_row = F.col(OPERATION).isin(ChangeKind.UPSERT.value, ChangeKind.DELETE.value)
-    is_deleted = F.col(OPERATION) == ChangeKind.DELETE.value
-    marked = lines.where(F.col(REASON).isNull() & is_row).withColumn(DELETED, is_deleted)
-    return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
+    rows = lines.where(f"{REASON} IS NULL AND {DELETED} IS NOT NULL")
+    return rows.drop(OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
 
 
 def batch_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -> "DataFrame":

@@ -26,21 +26,19 @@ from lakehouse.cdc.fill_unsent_values import corrected_rows
 from lakehouse.cdc.read import (
     CHANGED_AT,
     DELETED,
-    IS_CORRECTED,
     KEPT,
     OLD_KEY,
-    OPERATION,
     POSITION,
     UNSENT,
     ChangeBatch,
     ChangeCounts,
     batch_changes,
+    by_order,
     change_order,
     described_rows,
     is_full_load_file,
-    is_newer,
 )
-from lakehouse.declare.landing import ChangeKind, Dms
+from lakehouse.declare.landing import Dms
 from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
@@ -88,9 +86,9 @@ def full_load_rows(load: ChangeBatch, lines: "DataFrame") -> "DataFrame | None":
         return None
     # Without a table, the deletions of an earlier table of this key do not count.
     forget(load.session.lake.store, table.key)
-    is_upsert = (F.col(OPERATION) == ChangeKind.UPSERT.value) & F.col(OLD_KEY).isNull()
+    is_upsert = ~F.col(DELETED) & F.col(OLD_KEY).isNull()
     reason = F.coalesce(REASON, F.when(~is_upsert, "it changes or deletes another row"))
-    upserts = {REASON: reason, OPERATION: F.lit(ChangeKind.UPSERT.value)}
+    upserts = {REASON: reason, DELETED: F.lit(False)}
     return lines.withColumns(upserts).drop(KEPT)
 
 
@@ -122,15 +120,15 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
     if load.facts is not None:
         changes = with_columns_of(load.session.spark, load.facts.snapshot, changes)
     corrected = corrected_rows(load, changes, within)
-    replaces_row = is_newer()
-    if corrected is not None:
-        replaces_row = f"({replaces_row} OR source.{quote(IS_CORRECTED)})"
+    # A corrected row is as old as the table's row.
+    replaces_row = by_order(">=")
     if _keeps_deleted(table):
         if load.facts is not None and counts.deletes:
             # A deletion keeps the values of the table's row, not the values of a change that is
             # older than the row.
             changes = _without_older(changes, load.table_rows(within), load.keys)
-        changes = _with_corrected(changes, corrected)
+        if corrected is not None:
+            changes = changes.unionByName(corrected)
         rows = _newest(_with_last_values(changes, load.keys), load.keys)
         action = statements.upsert_or_mark(replaces_row, marks_only=_MARKS_ONLY, mark=_MARK)
     else:
@@ -144,7 +142,7 @@ def apply_changes(load: ChangeBatch, lines: "DataFrame", counts: ChangeCounts) -
             deletions = rows.where(DELETED).select(*columns)
             remember(load.session, load.batch.number, deletions, remembered)
         if corrected is not None:
-            rows = _newest(_with_corrected(rows, corrected), load.keys)
+            rows = _newest(rows.unionByName(corrected), load.keys)
         action = statements.upsert_or_delete(replaces_row, deleted=DELETED)
     _commit(load, rows.drop(UNSENT), statements.same_keys(load.keys, within), action)
 
@@ -186,14 +184,8 @@ def _without_older(
     """Drops changes that meet the condition and are no newer than a known row of their key."""
     if known_rows is None:
         return changes
-    is_older = f"{statements.same_keys(keys)} AND NOT ({is_newer()}) AND {condition}"
+    is_older = f"{statements.same_keys(keys)} AND {by_order('<=')} AND {condition}"
     return changes.alias("source").join(known_rows.alias("target"), F.expr(is_older), "left_anti")
-
-
-def _with_corrected(changes: "DataFrame", corrected: "DataFrame | None") -> "DataFrame":
-    if corrected is None:
-        return changes
-    return changes.withColumn(IS_CORRECTED, F.lit(False)).unionByName(corrected)
 
 
 def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
@@ -210,7 +202,7 @@ def _with_last_values(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
         .orderBy(F.expr(change_order()))
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    not_values = {*keys, *_MARK, UNSENT, IS_CORRECTED}
+    not_values = {*keys, *_MARK, UNSENT}
     names = [name for name in changes.columns if name not in not_values]
     # A struct needs a member, even if the table has no columns but keys.
     row = F.struct(F.lit(True).alias(_MARKS_ONLY), *map(quote, names))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import ClassVar, Literal
 
 from lakehouse.base.errors import Refused
@@ -34,13 +33,6 @@ _COLUMN_OR_NONE = Accepts(
 )
 
 
-class ChangeKind(Enum):
-    """The effect of a change. Inserts, updates and rows of a snapshot are all upserts."""
-
-    UPSERT = "upsert"
-    DELETE = "delete"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dms:
     """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
@@ -52,12 +44,9 @@ class Dms:
     columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
-    operations: ClassVar[Mapping[str, ChangeKind]] = {
-        "I": ChangeKind.UPSERT,
-        "U": ChangeKind.UPSERT,
-        "D": ChangeKind.DELETE,
-    }
+    codes: ClassVar[Sequence[str]] = ("I", "U", "D")
     update_code: ClassVar[str] = "U"
+    delete_code: ClassVar[str] = "D"
     operation: str = knob("Op", "the column with I, U or D; in CSV, the first column", TEXT)
     position: tuple[str, ...] = knob(
         (),
@@ -111,13 +100,9 @@ class Debezium:
     `__deleted`, `__source_ts_ms`).
     """
 
-    operations: ClassVar[Mapping[str, ChangeKind]] = {
-        "c": ChangeKind.UPSERT,
-        "r": ChangeKind.UPSERT,
-        "u": ChangeKind.UPSERT,
-        "d": ChangeKind.DELETE,
-    }
+    codes: ClassVar[Sequence[str]] = ("c", "r", "u", "d")
     update_code: ClassVar[str] = "u"
+    delete_code: ClassVar[str] = "d"
     unwrapped: bool = knob(
         False,
         "True: each line is the changed row, with additional fields `__op` or `__deleted` and"

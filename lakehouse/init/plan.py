@@ -158,7 +158,7 @@ def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSou
     is_named = all(DMS_FILE.fullmatch(PurePosixPath(file).name.partition(".")[0]) for file in files)
     operation = _OPERATION if found.csv.header else next(iter(found.types))
     codes = {row.get(operation) or "" for row in found.rows}
-    has_operation = operation in found.types and codes <= {"", *Dms.operations}
+    has_operation = operation in found.types and codes <= {"", *Dms.codes}
     if found.format == "json" or not (is_named or (has_operation and found.csv.header)):
         return None
     types = {

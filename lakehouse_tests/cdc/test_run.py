@@ -46,8 +46,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: SparkSes
     write_table(lake, spark, people)
     # A row changes its key, so that the old one is beyond the keys of the batch, and the source has a column more.
     moved = {**debezium_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
-    # Kafka Connect may write an object again with the records that follow.
-    land(lake, "1.json", [*created, debezium_event("d", 2, 1), moved], prefix=source.prefix)
+    land(lake, "2.json", [debezium_event("d", 2, 1), moved], prefix=source.prefix)
     for when in ("before", "after"):  # before it, deletions are remembered
         with killed_at(apply, "_commit", when):
             write_table(lake, spark, people)

@@ -188,8 +188,8 @@ def _of_mode(value: str, decimals: str | None, scale: int) -> Decimal:
 
 def _unscaled(value: Any, scale: int) -> Decimal:
     """A number from its unscaled value: big-endian bytes in two's complement, in Base64."""
-    if not isinstance(value, str) or not value or not _BASE64.fullmatch(value):
-        raise Undecodable(f"is {shown(value)}, which is not Base64 of a decimal")
+    if not isinstance(value, str) or not value:
+        raise Undecodable(f"is {shown(value)}, which is not Base64")
     if len(value) > _MOST_CHARACTERS or abs(scale) > _MOST_CHARACTERS:
         raise Undecodable("is a decimal with too many digits")
     unscaled = int.from_bytes(bytes_of(value), "big", signed=True)
@@ -244,8 +244,6 @@ _ARRAY = re.compile(r"\s*ARRAY\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 # Types of which Spark would read some encoded values as other values.
 _AMBIGUOUS = re.compile(r"\b(?:dec|decimal|numeric|timestamp\w*)\b", re.IGNORECASE)
 _WHOLE_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
-# A whole decimal with at most this many digits is written as a whole number, not as a float.
-_EXACT_DIGITS_OF_DOUBLE = 15
 # Naive, because Debezium counts timestamps without a time zone as if they were in UTC.
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
@@ -345,11 +343,8 @@ def fields_of(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     return schemas
 
 
-def _as_double(value: Any, field: Field) -> int | float:
-    number = decimal_of(value, field, 0, None)
-    if number.adjusted() < _EXACT_DIGITS_OF_DOUBLE and number == number.to_integral_value():
-        return int(number)
-    rounded = float(number)
+def _as_double(value: Any, field: Field) -> float:
+    rounded = float(decimal_of(value, field, 0, None))
     if isinf(rounded):
         raise Undecodable("is too large for a DOUBLE")
     return rounded
@@ -477,8 +472,8 @@ _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 class Event:
     """An event as JSON text, and its problem, if there is one. The text of a tombstone is `null`.
 
-    `rows` are the rows before and after the change, or the unwrapped row. `undeclared` has the
-    undeclared fields of the row after the change as a JSON object.
+    `rows` are the rows before and after the change. `undeclared` has the undeclared fields of the
+    row after the change as a JSON object.
     """
 
     text: str
@@ -492,7 +487,8 @@ def canonical_event(
 ) -> Event | None:
     """The event in a line, with its declared fields decoded to their types.
 
-    `None` if the line is neither an object nor null. A null line is a tombstone.
+    `None` if the line is neither an object nor null. A null line is a tombstone. An unwrapped row
+    becomes an event (`_wrapped`).
     `line` is the parsed `text`. `fields` maps the declared fields to their types.
     """
     if line is None:
@@ -501,8 +497,9 @@ def canonical_event(
         return None
     event = cast("dict[str, Any]", line)
     assert isinstance(landing.changes, Debezium)
+    is_unwrapped = landing.changes.unwrapped
     # In an unwrapped row, `payload` may be a column. Then the line is taken as the row itself.
-    has_payload_column = landing.changes.unwrapped and "payload" in fields
+    has_payload_column = is_unwrapped and "payload" in fields
     # Debezium sends a tombstone after a deletion. Source: Kafka Connect, JsonConverter
     is_envelope = "payload" in event and event.keys() <= {"schema", "payload"}
     is_row = has_payload_column and "schema" not in event  # null is the value of its column
@@ -510,11 +507,38 @@ def canonical_event(
         return Event(text=TOMBSTONE)
     schema: Mapping[str, Any] | None = None
     if isinstance(event.get("payload"), dict) and not has_payload_column:
-        if isinstance(event.get("schema"), dict):
-            schema = cast("dict[str, Any]", event["schema"])
+        schema = part_of(event, "schema")
         event = event["payload"]
         text = members_of(text)["payload"]
-    return _Decoding(landing, landing.changes, fields, event).decoded_event(text, schema)
+    schemas: Mapping[str, Mapping[str, Any] | None] = fields_of(schema)
+    if is_unwrapped:
+        event, text = _wrapped(event, text)
+        schemas = {"before": schema, "after": schema}
+    return _Decoding(landing, landing.changes, fields, event).decoded_event(text, schemas)
+
+
+def _wrapped(row: dict[str, Any], text: str) -> tuple[dict[str, Any], str]:
+    """An unwrapped row as an event, and its text. Fields of `source` have names in `__source_…`.
+
+    A row with a true `__deleted` is a deletion. If it has no `__op`, a false `__deleted` makes it a
+    row of a snapshot, since it may be one.
+    Source: Debezium's reference, "New Record State Extraction", `add.fields`
+    """
+    operation = row.get("__op")
+    deleted = str(row.get("__deleted")).lower()
+    if deleted == "true":
+        operation = "d"
+    elif operation is None and deleted == "false":
+        operation = "r"
+    side = "before" if operation == "d" else "after"
+    source: dict[str, Any] = {}
+    for prefix in ("__", "__source_"):
+        for name, value in row.items():
+            if name.startswith(prefix) and value is not None:
+                source[name.removeprefix(prefix)] = value
+    event = {"op": operation, side: row, "source": source}
+    texts = {"op": json.dumps(operation), side: text, "source": json.dumps(source)}
+    return event, object_of(texts)
 
 
 class _Decoding:
@@ -531,22 +555,34 @@ class _Decoding:
         self._changes = changes
         self._fields = fields
         self._event = event
-        self._operation = event.get("__op" if changes.unwrapped else "op")
-        is_marked = str(event.get("__deleted")).lower() == "true"
-        self._is_deletion = self._operation == "d" or (changes.unwrapped and is_marked)
+        self._is_deletion = event.get("op") == "d"
         self._problem: str | None = None
         self._rows: list[Mapping[str, Any]] = []
         self._unsent: list[str] = []
 
-    def decoded_event(self, text: str, schema: Mapping[str, Any] | None) -> Event:
-        """The event, with the first problem of its fields. `schema` is the schema in the line."""
-        if self._changes.unwrapped:
-            text = self._decoded_row(self._event, text, fields_of(schema))
-            undeclared = self._undeclared(text)
-        else:
-            text, undeclared = self._decoded_sides(text, fields_of(schema))
+    def decoded_event(self, text: str, schemas: Mapping[str, Mapping[str, Any] | None]) -> Event:
+        """The event, with the first problem of its fields. `schemas` are those of its members."""
+        members = members_of(text)
+        texts: dict[str, str] = {}
+        for side in ("before", "after"):
+            row = self._event.get(side)
+            if isinstance(row, dict):
+                texts[side] = self._decoded_row(
+                    cast("dict[str, Any]", row),
+                    members[side],
+                    fields_of(schemas.get(side)),
+                    is_state=side == "after",
+                )
+        undeclared: str | None = None
+        if "after" in texts:
+            row = self._rows[-1]
+            own = {name: row[name] for name in row if not is_of_the_event(name, self._landing)}
+            undeclared = others_in_object(own, texts["after"], self._fields)
+        # `_decoded_row` returns the same text object if nothing changes.
+        if any(row_text is not members[side] for side, row_text in texts.items()):
+            text = object_of({**members, **texts})
         if self._unsent:
-            if self._operation != "u":
+            if self._event.get("op") != "u":
                 self._refuse(
                     f"field {self._unsent[0]} {_NOT_SENT}, and the event is not marked as an"
                     " update (op u), which would keep the table's value: use REPLICA IDENTITY FULL"
@@ -560,34 +596,13 @@ class _Decoding:
             )
         return Event(text=text, rows=self._rows, undeclared=undeclared, problem=self._problem)
 
-    def _decoded_sides(
-        self, text: str, schema: Mapping[str, Mapping[str, Any]]
-    ) -> tuple[str, str | None]:
-        """The text of the event with decoded rows, and the undeclared fields of the last row."""
-        members = members_of(text)
-        texts: dict[str, str] = {}
-        for side in ("before", "after"):
-            row = self._event.get(side)
-            if isinstance(row, dict):
-                texts[side] = self._decoded_row(
-                    cast("dict[str, Any]", row),
-                    members[side],
-                    fields_of(schema.get(side)),
-                    is_state=side == "after",
-                )
-        undeclared = self._undeclared(texts["after"]) if "after" in texts else None
-        # `_decoded_row` returns the same text object if nothing changes.
-        if any(row_text is not members[side] for side, row_text in texts.items()):
-            text = object_of({**members, **texts})
-        return text, undeclared
-
     def _decoded_row(
         self,
         row: dict[str, Any],
         text: str,
         schema: Mapping[str, Mapping[str, Any]],
         *,
-        is_state: bool = True,
+        is_state: bool,
     ) -> str:
         """The text of the decoded row, whose value is added to `_rows`.
 
@@ -630,12 +645,6 @@ class _Decoding:
             text = object_of({**members(), **encoded})
         self._rows.append(row)
         return text
-
-    def _undeclared(self, text: str) -> str | None:
-        """The undeclared fields of the last decoded row, which has this `text`."""
-        row = self._rows[-1]
-        own = {name: row[name] for name in row if not is_of_the_event(name, self._landing)}
-        return others_in_object(own, text, self._fields)
 
     def _refuse(self, problem: str) -> None:
         """Records a problem, unless the event already has one."""

@@ -474,7 +474,7 @@ def _check_first_record(names: Sequence[str], declared: Sequence[str], landing: 
     expected = f"{len(declared)} are declared: {landing.csv.delimiter.join(declared)}"
     if len(names) not in (len(declared), len(declared) - 1):
         raise Unreadable(f"{finding}, {expected}")
-    if len(names) == len(declared) - 1 and names[0] in landing.change_data.operations:
+    if len(names) == len(declared) - 1 and names[0] in landing.change_data.codes:
         raise Unreadable(
             f"{finding} and begins with {names[0]!r}, an operation or a value of {declared[1]}; "
             f"{expected}; land the file with a header, or with all fields"

@@ -240,7 +240,7 @@ def test_both_rows_have_present_names_and_are_decoded_by_their_schema(unwrapped:
     [record] = records(sent({"id": 1, "since": 15_000, "city": PLACEHOLDER}), landing, renamed)
     assert (record.problem, record.undeclared) == (None, None)
     parsed = json.loads(record.event or "")
-    row = parsed if unwrapped else parsed["after"]
+    row = parsed["after"]
     assert (row["no"], row["opened"], row["town"]) == (1, "2011-01-26", None)
     assert parsed[UNSENT] == ["town"]
     assert unwrapped or parsed["before"] == {"no": 7}
