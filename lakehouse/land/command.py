@@ -43,14 +43,13 @@ from lakehouse.land.ledger import (
 from lakehouse.land.plan.batches import (
     Batch,
     LandedFile,
-    Ledger,
     describe_set_aside,
     quarantine_sentence,
 )
 from lakehouse.land.plan.choose_files import (
     choose_batch,
-    files_that_wait,
     may_be_by_spark,
+    may_be_loaded,
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
@@ -123,7 +122,12 @@ def _document(context: LakeContext, table: Table) -> Document:
             next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
-    waiting = files_that_wait(listing, ledger, landing) + _set_aside(listing, ledger, landing)
+    unloaded = [
+        file
+        for file in listing
+        if may_be_loaded(file.name, table.key)
+        and ledger.loaded(f"{landing.prefix}{file.name}") is None
+    ]
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.loaded is not None for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
@@ -141,7 +145,7 @@ def _document(context: LakeContext, table: Table) -> Document:
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
         "expiring": expiring_sentence(
-            context.lake, table.key, landing.prefix, waiting, now_ms=now_ms()
+            context.lake, table.key, landing.prefix, unloaded, now_ms=now_ms()
         ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
@@ -165,25 +169,19 @@ def _readers(batch: Batch, landing: Landing) -> str:
     return f"Spark itself reads {count} of them, if their content allows it"
 
 
-def _set_aside(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
-    """The files that a manifest names, but of which no batch loads a row."""
-    aside = {path for path, known in ledger.seen.items() if known.loaded is None}
-    return [file for file in listing if f"{landing.prefix}{file.name}" in aside]
-
-
 def expiring_sentence(
-    lake: Lake, table: str, prefix: str, waiting: Sequence[LandedFile], *, now_ms: int
+    lake: Lake, table: str, prefix: str, unloaded: Sequence[LandedFile], *, now_ms: int
 ) -> str | None:
     """Names each rule that deletes files below `prefix` that no batch has loaded; `None` if none.
 
     Loaded files stay where they landed, so a bucket usually has a rule that ends them. The same
     rule also ends files that still wait for a load, and files that were set aside.
 
-    `waiting` are these files. A rule counts if it deletes one of them within three days. A rule
+    `unloaded` are these files. A rule counts if it deletes one of them within three days. A rule
     with a tag does not count, because it is unknown which files carry the tag.
     """
     place = s3_place(lake.store, prefix.rstrip("/"))
-    if place is None or not waiting:
+    if place is None or not unloaded:
         return None
     store, folder = place
     try:
@@ -194,7 +192,7 @@ def expiring_sentence(
     for rule in rules:
         expiring = [
             file
-            for file in waiting
+            for file in unloaded
             if not rule.tags
             and f"{store.prefix}{folder}/{file.name}".startswith(rule.prefix)
             and _expires_ms(rule, file) - now_ms <= _AHEAD_MS

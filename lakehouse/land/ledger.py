@@ -238,7 +238,7 @@ class PlannedBatches:
                 last_loaded_batch=last_loaded_batch,
                 now_ms=now_ms,
             )
-            data = encode_segment(new_segment)
+            data = encode_record(new_segment)
             self._store.put_if_absent(name, data)
         read_back = self._store.read(name)
         if data is not None and read_back != data:
@@ -311,20 +311,17 @@ def planned_batches(lake: Lake, table: Table) -> PlannedBatches:
 _RARE = ("by_spark", "blocks")
 
 
-def encode_segment(segment: LedgerSegment) -> bytes:
-    """The content of a segment's object."""
-    forgotten = b64encode(b"".join(sorted(segment.forgotten))).decode()
-    return encode_record(replace(segment, forgotten=frozenset()), forgotten=forgotten)
-
-
-def encode_record(record: Record, **more: str) -> bytes:
-    """The fields of a record, and `more`, as JSON: for a batch, the content of its manifest."""
+def encode_record(record: Batch | LedgerSegment) -> bytes:
+    """The fields of a record as JSON: the content of a batch's manifest, or of a segment."""
 
     def fields_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: value for name, value in items if value or name not in _RARE}
 
-    document = {**asdict(record, dict_factory=fields_of), **more}
-    return json.dumps(document, separators=(",", ":")).encode()
+    def joined(fingerprints: frozenset[bytes]) -> str:
+        return b64encode(b"".join(sorted(fingerprints))).decode()
+
+    document = asdict(record, dict_factory=fields_of)
+    return json.dumps(document, separators=(",", ":"), default=joined).encode()
 
 
 def _decoded(

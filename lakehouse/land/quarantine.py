@@ -351,19 +351,19 @@ def _mark(session: TableSession, lines: "DataFrame") -> None:
     """Marks lines with the path of the file to which they are written."""
     spark = session.spark
     landing = session.table.landing
-    unmarked = lines.where(F.col(RETRIED_AS).isNull()).select(*_IDS).distinct().collect()
-    path = retried_path(session.key, landing, map(tuple, unmarked))
-    marks = [(*row, path) for row in unmarked]
-    if not marks:
+    unmarked = lines.where(F.col(RETRIED_AS).isNull()).select(*_IDS).distinct()
+    ids = unmarked.collect()
+    if not ids:
         return
-    ddl = f"source_file STRING, line BIGINT, digest STRING, {RETRIED_AS} STRING"
+    path = retried_path(session.key, landing, map(tuple, ids))
+    marks = unmarked.withColumn(RETRIED_AS, F.lit(path))
     # A mark that is set stays.
     mark = (
         f"WHEN MATCHED AND target.{RETRIED_AS} IS NULL "
         f"THEN UPDATE SET {RETRIED_AS} = source.{RETRIED_AS}"
     )
     uri = session.lake.table_uri(quarantine_key(session.key))
-    with temporary_view(spark, spark.createDataFrame(marks, ddl)) as view:
+    with temporary_view(spark, marks) as view:
         spark.sql(statements.merge_lines(uri, view, mark))
 
 
@@ -383,8 +383,7 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
         was_loaded = fingerprint(path) in ledger.forgotten or ledger.loaded(path) is not None
         if not was_loaded and store.stat(path) is None:
             store.put_if_absent(path, _content(session, lines))
-        condition = f"{RETRIED_AS} = {statements.literal(path)}"
-        _delete(session, [condition], retried=len(lines))
+        _delete(session, [f"{RETRIED_AS} = {statements.literal(path)}"])
         counts[path] = len(lines)
     return counts
 
@@ -442,7 +441,7 @@ def _retry_files(session: TableSession, files: Sequence[StoredFile], ledger: Led
     planned_batches(session.lake, session.table).plan(batch)
     paths = _of_files([file.name for file in files])
     conditions = [f"batch <= {number}", "line IS NULL", *paths]
-    _delete(session, conditions, retried=len(files))
+    _delete(session, conditions)
 
 
 def _of_files(files: Sequence[str]) -> list[str]:

@@ -107,8 +107,6 @@ def shown(value: Any) -> str:
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
-# With the JSON converter's setting decimal.format=NUMERIC, `bytes` may be a number.
-_NUMERIC = ("bytes", "int8", "int16", "int32", "int64", "float32", "float64", "float", "double")
 _DECIMAL_TEXT = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # A decimal with at most this many digits is the same after a conversion to a float and back.
@@ -140,7 +138,8 @@ def decimal_of(value: Any, field: Field, scale: int, text: str | None) -> Decima
         if type(members.get("scale")) is int:
             return _unscaled(members.get("value"), members["scale"])
     is_plain = field.name in ("", _DECIMAL) and not isinstance(value, bool)
-    if is_plain and isinstance(value, int | float) and field.type in ("", *_NUMERIC):
+    # With the JSON converter's setting decimal.format=NUMERIC, a decimal is a number.
+    if is_plain and isinstance(value, int | float):
         return _from_text(_spelled(value) if text is None else text)
     if isinstance(value, str) and field.name == _DECIMAL:
         return _unscaled(value, _scale_of(field))

@@ -223,16 +223,15 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
     aside = {path: known for path, known in ledger.seen.items() if known.loaded is None}
     foreign = [path for path, known in aside.items() if known.is_foreign]
     others = [path for path, known in aside.items() if not known.is_foreign]
-    sentences = list[str]()
-    if foreign:
-        endings = ", ".join(landing.suffixes)
-        count = count_of(len(foreign), "file")
-        sentences.append(
-            f"{count} set aside, since the name ends in none of {endings}: {first_names(foreign)}"
-        )
-    if others:
-        count = count_of(len(others), "file")
-        sentences.append(f"{count} set aside for other reasons: {first_names(others)}")
+    groups = {
+        f", since the name ends in none of {', '.join(landing.suffixes)}": foreign,
+        " for other reasons": others,
+    }
+    sentences = [
+        f"{count_of(len(paths), 'file')} set aside{why}: {first_names(paths)}"
+        for why, paths in groups.items()
+        if paths
+    ]
     return "; ".join(sentences) or None
 
 
