@@ -123,7 +123,7 @@ MUTANTS = [
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
         ("_is_settled", returns("False"))),
     *_of("land.plan.choose_files", "land/plan/test_choose_files.py",
-        ("judge_file", reads("loaded", "None"))),
+        ("judge_file", gives("may_load", "True"))),
     *_of("land.staging", "land/test_staging.py",
         ("StagedParts.read", gives("may_load", "True"))),
     *_of("materialize.plan", "materialize/test_plan.py",

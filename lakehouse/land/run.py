@@ -316,13 +316,13 @@ class LandingLoad:
     ) -> tuple[Batch, ParsedBatch]:
         """Reads and parses a new batch, and writes its manifest (unless no file is left)."""
         table = session.table
-        is_overwrite = isinstance(table.write, Overwrite)
-        paths = {file.name: f"{planned.prefix}{file.name}" for file in planned.files}
         known = KnownFiles(
-            loaded={name: ledger.loaded(path) for name, path in paths.items()},
+            loaded={
+                file.name: ledger.loaded(f"{planned.prefix}{file.name}") for file in planned.files
+            },
             columns=ledger.columns,
             table_types=_columns_of(table, facts),
-            is_overwrite=is_overwrite,
+            is_overwrite=isinstance(table.write, Overwrite),
         )
         by_spark = reads_of_spark(session, planned, known)
         lake = session.lake
@@ -332,9 +332,7 @@ class LandingLoad:
         parsed = uncounted_batch(session, batch, added, facts, plain)
         if parsed is None:
             batch, parsed = parse_batch(session, batch, ledger, facts)
-        batch = settle_batch(
-            plan, batch, ledger, reads, row_count=parsed.row_count, is_overwrite=is_overwrite
-        )
+        batch = settle_batch(plan, batch, known, reads, row_count=parsed.row_count)
         self._read |= reads.keys()
         if batch.files or batch.set_aside:
             self._batches.plan(batch)

@@ -21,6 +21,7 @@ from lakehouse.declare.table import Overwrite, WriteMode
 from lakehouse.land.plan.batches import (
     FOREIGN,
     Batch,
+    KnownFiles,
     LandedFile,
     Ledger,
     SetAside,
@@ -320,32 +321,29 @@ def read_by_this_process(file: LandedFile, landing: Landing, why: str) -> FileRe
     return FileRead(file=file, problem=problem)
 
 
-def judge_file(read: FileRead, loaded: LandedFile | None, *, is_overwrite: bool) -> LandedFile:
-    """The file to load, or the file as set aside with a reason.
-
-    `loaded` is the file that was loaded under its name, if any.
-    """
+def judge_file(read: FileRead, known: KnownFiles) -> LandedFile:
+    """The file to load, or the file as set aside with a reason."""
     file = read.file
     if read.problem is not None:
         return set_aside(file, read.problem, is_quarantined=True)
-    if loaded is not None and loaded.digest == file.digest:
+    loaded = known.loaded.get(file.name)
+    if loaded is not None and not known.may_load(file):
+        if loaded.digest != file.digest:
+            return set_aside(file, _describe_change(loaded, file), is_quarantined=True)
         why = "it was written again with content that was already read"
         return set_aside(file, why, is_quarantined=False)
-    if loaded is not None and not is_overwrite:
-        return set_aside(file, _describe_change(loaded, file), is_quarantined=True)
     if read.record_count:
         return file
-    return set_aside(file, "it contains no record", is_quarantined=is_overwrite)
+    return set_aside(file, "it contains no record", is_quarantined=known.is_overwrite)
 
 
 def settle_batch(
     plan: BatchPlan,
     staged: Batch,
-    ledger: Ledger,
+    known: KnownFiles,
     reads: Mapping[str, FileRead | None],
     *,
     row_count: int,
-    is_overwrite: bool,
 ) -> Batch:
     """The staged batch after its files were read: each is loaded, set aside, or left.
 
@@ -358,13 +356,12 @@ def settle_batch(
     for file in staged.files:
         read = reads.get(file.name)
         if read is not None:
-            loaded = ledger.loaded(f"{staged.prefix}{file.name}")
-            judged = judge_file(read, loaded, is_overwrite=is_overwrite)
+            judged = judge_file(read, known)
             if isinstance(judged, SetAside):
                 aside.append(judged)
             else:
                 files.append(judged)
-    if is_overwrite and not row_count:
+    if known.is_overwrite and not row_count:
         why = "none of its records became a row; the table keeps its rows"
         aside += [set_aside(file, why, is_quarantined=True) for file in files]
         files = []

@@ -8,6 +8,7 @@ from lakehouse.declare.table import Append, Landing
 from lakehouse.land.plan.batches import (
     FORGET_AFTER_MS,
     Batch,
+    KnownFiles,
     LandedFile,
     Ledger,
     LedgerSegment,
@@ -60,6 +61,10 @@ STILL_KNOWN = {
 }
 
 
+def known_in(ledger: Ledger) -> KnownFiles:
+    return KnownFiles(loaded={"f.json": ledger.loaded(f"{PREFIX}f.json")})
+
+
 @pytest.mark.parametrize("changed", STILL_KNOWN.values(), ids=STILL_KNOWN)
 def test_a_file_stays_known_as_long_as_it_may_be_asked_for(changed: dict[str, object]) -> None:
     others = {name: value for name, value in changed.items() if name != "file"}
@@ -84,7 +89,7 @@ def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() 
         assert batch is not None and batch.number == number
         for file in batch.files:  # of the size of before: it is read, and judged
             read = FileRead(file=replace(file, size_bytes=4, digest="e"), record_count=1)
-            aside = judge_file(read, ledger.loaded(f"{PREFIX}f.json"), is_overwrite=False)
+            aside = judge_file(read, known_in(ledger))
             assert isinstance(aside, SetAside)
             batch = replace(batch, files=(), set_aside=(aside,))
         [aside] = batch.quarantined
@@ -122,9 +127,7 @@ def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_writte
             FileRead(file=replace(file, size_bytes=size, digest=digest), record_count=1)
             for file in batch.files
         ]
-        judged = [
-            judge_file(read, ledger.loaded(f"{PREFIX}f.json"), is_overwrite=False) for read in reads
-        ]
+        judged = [judge_file(read, known_in(ledger)) for read in reads]
         [aside] = (*batch.set_aside, *judged)
         assert isinstance(aside, SetAside)
         told.append((aside.why.partition(". ")[0], aside.is_quarantined))

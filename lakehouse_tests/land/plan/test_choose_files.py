@@ -34,6 +34,7 @@ LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", m
 APPEND = Append()
 FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
 LEDGER = Ledger(newest=None, seen={})
+OVERWRITTEN = KnownFiles(loaded={}, is_overwrite=True)
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +272,7 @@ def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -
     """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
     plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
     assert plan.batch is not None
-    settled = settle_batch(plan, plan.batch, LEDGER, {}, row_count=0, is_overwrite=True)
+    settled = settle_batch(plan, plan.batch, OVERWRITTEN, {}, row_count=0)
     assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
 
@@ -331,7 +332,7 @@ JUDGED: dict[str, tuple[LandedFile | None, FileRead, str, bool]] = {
 def test_what_becomes_of_a_file_that_was_read(
     loaded: LandedFile | None, read: FileRead, why: str, is_quarantined: bool
 ) -> None:
-    found = judge_file(read, loaded, is_overwrite=False)
+    found = judge_file(read, KnownFiles(loaded={"a.json": loaded}))
     expected = ("a.json", 12, 7, "new")
     assert (found.name, found.size_bytes, found.modified_ms, found.digest) == expected
     if not isinstance(found, SetAside):
@@ -365,15 +366,14 @@ def test_an_overwrite_loads_a_file_with_other_content_than_was_loaded(
     digest: str, is_loaded: bool
 ) -> None:
     loaded = replace(TAKEN, digest=digest)
-    found = judge_file(READ, loaded, is_overwrite=True)
-    assert isinstance(found, SetAside) is not is_loaded
     for is_overwrite in (True, False):
         known = KnownFiles(loaded={"a.json": loaded}, is_overwrite=is_overwrite)
         assert known.may_load(READ.file) is (is_loaded and is_overwrite)
+        assert isinstance(judge_file(READ, known), SetAside) is not known.may_load(READ.file)
 
 
 def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
-    found = judge_file(replace(READ, record_count=0), None, is_overwrite=True)
+    found = judge_file(replace(READ, record_count=0), OVERWRITTEN)
     assert isinstance(found, SetAside) and found.is_quarantined
 
 
@@ -384,7 +384,7 @@ def test_an_overwrite_takes_a_file_with_rows_and_else_older_ones_wait(row_count:
     columns = ("id",)
     staged = replace(plan.batch, columns=columns)
     reads = {"2.json": replace(READ, file=replace(READ.file, name="2.json"))}
-    settled = settle_batch(plan, staged, LEDGER, reads, row_count=row_count, is_overwrite=True)
+    settled = settle_batch(plan, staged, OVERWRITTEN, reads, row_count=row_count)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert settled.columns == columns[:row_count]
     expected = ["x.csv", "1.json"] if row_count else ["x.csv", "2.json"]
@@ -399,7 +399,7 @@ def test_an_append_takes_files_without_a_row_and_its_sentence_counts_what_is_lef
     assert many.sentence.endswith("9 files set aside (0.csv, 1.csv, 2.csv and 6 more)")
     assert plan.batch is not None
     reads = {"a.json": READ}
-    settled = settle_batch(plan, plan.batch, LEDGER, reads, row_count=0, is_overwrite=False)
+    settled = settle_batch(plan, plan.batch, KnownFiles(loaded={}), reads, row_count=0)
     assert [file.name for file in settled.files] == ["a.json"]
 
 
