@@ -10,7 +10,7 @@
 
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -75,7 +75,11 @@ def choose_batch(
     with the last name in alphabetical order is loaded. Files with earlier names are set aside, even
     if the file with the last name was loaded before.
     """
-    new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
+    new = [
+        file
+        for file in sorted(listing, key=attrgetter("name"))
+        if may_be_loaded(file.name, ledger.table) and not _is_settled(file, ledger, landing)
+    ]
     if not new:
         explanation = Reason.NOTHING_LANDED.explain(seen=len(ledger.seen))
         return BatchPlan(batch=None, is_new=False, explanation=explanation)
@@ -109,20 +113,6 @@ def choose_batch(
 def repeat_batch(unfinished: Batch) -> BatchPlan:
     """The plan to repeat a batch that was not loaded."""
     return _plan(unfinished, Reason.BATCH_UNFINISHED)
-
-
-def files_that_wait(
-    listing: Iterable[LandedFile], ledger: Ledger, landing: Landing
-) -> list[LandedFile]:
-    """The files to load or set aside: no manifest names them in their present state.
-
-    Files with ignored names are left out.
-    """
-    return [
-        file
-        for file in listing
-        if may_be_loaded(file.name, ledger.table) and not _is_settled(file, ledger, landing)
-    ]
 
 
 def may_be_loaded(name: str, table_key: str) -> bool:

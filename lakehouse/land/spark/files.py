@@ -101,8 +101,8 @@ def _read_by_spark(
 ) -> FileRead | None:
     """The file as Spark will read it; `None` if this process has to read it.
 
-    If records were loaded under its name, Spark does not read it. This process compares its content
-    with the loaded content, unless the checksums are equal or the file is too large.
+    If records were loaded under its name, Spark does not read it. Either the checksums are compared
+    (`judge_file`), or this process compares the content with the loaded content.
     """
     landing = session.table.landing
     store = session.lake.store
@@ -116,10 +116,10 @@ def _read_by_spark(
     loaded = known.loaded.get(file.name)
     if read is None or loaded is None or known.may_load(read.file):
         return read
-    present = replace(read.file, by_spark=False)
     # The digest of a file that this process has loaded is that of its whole content.
-    is_unread = loaded.digest == present.digest or present.size_bytes > landing.max_file_bytes
-    return replace(read, record_count=0, file=present) if is_unread else None
+    if not loaded.by_spark:
+        return None
+    return replace(read, record_count=0, file=replace(read.file, by_spark=False))
 
 
 def spark_lines(
