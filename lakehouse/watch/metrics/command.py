@@ -1,6 +1,5 @@
 """`lakehouse metrics`: the metrics of the lake for Prometheus, as text or over HTTP."""
 
-import signal
 import threading
 from functools import partial
 
@@ -33,7 +32,7 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
 
     context, chosen = open_tables(tables)
     settings = context.lake.settings
-    read = partial(run.read_gauges, context.lake, chosen, dagster_home=settings.dagster_home)
+    read = partial(run.read_metrics, context.lake, chosen, dagster_home=settings.dagster_home)
     if not serve:
         show_lines(run.metrics_text(read()))
         return
@@ -42,16 +41,11 @@ def metrics_command(tables: tuple[str, ...], serve: bool) -> None:
         raise Refused("metrics: LAKEHOUSE_METRICS_PORT is 0. Use the number of a free port")
     seconds = _MAX_AGE_SECONDS_ON_S3 if settings.on_s3 else _MAX_AGE_SECONDS
     try:
-        stop_server = run.serve(read, max_age_seconds=seconds, port=port)
+        run.serve(read, max_age_seconds=seconds, port=port)
     except OSError as error:
         raise Refused(
             f"metrics: port {port} cannot be opened ({error}). Set LAKEHOUSE_METRICS_PORT to a free"
             " port"
         ) from error
     show(f"metrics at http://127.0.0.1:{port}/metrics")
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    try:
-        stopped.wait()
-    finally:
-        stop_server()
+    threading.Event().wait()

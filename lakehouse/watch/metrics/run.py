@@ -8,7 +8,7 @@ of series grows only with the number of tables.
 Source: https://prometheus.io/docs/practices/naming/ and .../instrumenting/writing_exporters/
 
 They are served over HTTP on loopback, or written as text. Counters begin at 0 with the process that
-reads them; Prometheus handles such resets.
+serves them; Prometheus handles such resets. Each reading counts again from the lake's operations.
 
 **Safety properties**
 - A scrape waits at most `_WAIT_SECONDS` for a reading. After that time, it gets the values of the
@@ -23,18 +23,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Summary,
-    disable_created_metrics,
-    generate_latest,
-    start_http_server,
-)
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lakehouse.assets.home import folder_bytes, newest_checks
@@ -56,22 +50,22 @@ _WAIT_SECONDS = 8.0
 # `increase` ignores the first value of a series.
 _KINDS = ("compaction", "vacuum")
 
-Families = Iterable[GaugeMetricFamily]
+MetricFamily = GaugeMetricFamily | CounterMetricFamily
+Families = Iterable[MetricFamily]
 
 _LOG = logging.getLogger(__name__)
-
-disable_created_metrics()
 
 TABLE_LABELS = ("table", "layer")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A gauge: its full name, its help text, and the names of its labels."""
+    """A metric: its full name, its help text, the names of its labels, and its type."""
 
     name: str
     help: str
     labels: tuple[str, ...] = TABLE_LABELS
+    family: type[MetricFamily] = GaugeMetricFamily
 
 
 FILES = Metric("lakehouse_table_files", "Live files.")
@@ -107,11 +101,6 @@ CHECK_PASSED = Metric(
     "1 if the newest result of the asset's check passed, else 0.",
     (*TABLE_LABELS, "check"),
 )
-PREDICTION_ERROR = Metric(
-    "lakehouse_operation_prediction_error_ratio",
-    "Error of the newest prediction, as a share of the actual figure.",
-    (*TABLE_LABELS, "operation", "figure"),
-)
 INVENTORY = Metric(
     "lakehouse_inventory_snapshot_timestamp_seconds",
     "Time of the newest inventory that was loaded.",
@@ -122,6 +111,24 @@ SOURCE_READABLE = Metric(
     "lakehouse_source_readable", "0 if a source about the whole lake cannot be read.", ("source",)
 )
 READ_AT = Metric("lakehouse_metrics_read_timestamp_seconds", "When these metrics were read.", ())
+DECISIONS = Metric(
+    "lakehouse_decisions_total",
+    "Operations that ended, by the reason of their plan.",
+    (*TABLE_LABELS, "operation", "reason"),
+    CounterMetricFamily,
+)
+OPERATIONS = Metric(
+    "lakehouse_operations_total",
+    "Operations that ended.",
+    (*TABLE_LABELS, "operation", "outcome"),
+    CounterMetricFamily,
+)
+COSTS = Metric(
+    "lakehouse_cost_usd_total",
+    "Known costs of the operations that ended, by kind of operation.",
+    (*TABLE_LABELS, "kind"),
+    CounterMetricFamily,
+)
 
 
 def labels_of(key: str) -> tuple[str, str]:
@@ -132,62 +139,8 @@ def labels_of(key: str) -> tuple[str, str]:
     return key, key.partition("/")[0]
 
 
-class Counters:
-    """Counts operations that ended after `since_ms`, each once, in the memory of a process."""
-
-    def __init__(self, registry: CollectorRegistry, *, since_ms: int) -> None:
-        self._since_ms = since_ms
-        self._counted = set[tuple[str, str, str]]()
-        kind = (*TABLE_LABELS, "operation")
-        self._decisions = Counter(
-            "lakehouse_decisions_total",
-            "Operations that ended, by the reason of their plan.",
-            (*kind, "reason"),
-            registry=registry,
-        )
-        self._operations = Counter(
-            "lakehouse_operations_total",
-            "Operations that ended.",
-            (*kind, "outcome"),
-            registry=registry,
-        )
-        self._durations = Summary(
-            "lakehouse_operation_duration_seconds",
-            "Known durations of the operations that ended.",
-            kind,
-            registry=registry,
-        )
-        self._costs = Counter(
-            "lakehouse_cost_usd_total",
-            "Known costs of the operations that ended, by kind of operation.",
-            (*TABLE_LABELS, "kind"),
-            registry=registry,
-        )
-
-    def count(self, table: str, operations: Sequence[UpkeepOperation]) -> None:
-        """Adds the operations that are new."""
-        labels = labels_of(table)
-        for kind in _KINDS:
-            self._operations.labels(*labels, kind, "succeeded")
-            self._operations.labels(*labels, kind, "failed")
-            self._durations.labels(*labels, kind)
-            self._costs.labels(*labels, kind)
-        for each in operations:
-            identity = (table, each.kind, each.operation_id)
-            if each.ended_ms < self._since_ms or identity in self._counted:
-                continue
-            self._counted.add(identity)
-            outcome = "succeeded" if each.result == "succeeded" else "failed"
-            self._operations.labels(*labels, each.kind, outcome).inc()
-            self._costs.labels(*labels, each.kind).inc(each.usd or 0.0)
-            if each.reason:
-                self._decisions.labels(*labels, each.kind, each.reason).inc()
-            if each.seconds is not None:
-                self._durations.labels(*labels, each.kind).observe(each.seconds)
-
-
 class LakeCollector(Collector):
-    """The gauges of a lake.
+    """The metrics of a lake.
 
     A scrape starts a new reading if the last one ended, or failed, over `max_age_seconds` ago.
     """
@@ -195,7 +148,7 @@ class LakeCollector(Collector):
     def __init__(self, read: Callable[[], Families], *, max_age_seconds: float) -> None:
         self._read = read
         self._max_age_seconds = max_age_seconds
-        self._gauges: Families = ()
+        self._metrics: Families = ()
         self._due = 0.0
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
@@ -209,11 +162,11 @@ class LakeCollector(Collector):
             reading = self._reading
         if reading is not None:
             reading.join(_WAIT_SECONDS)
-        return self._gauges
+        return self._metrics
 
     def _refresh(self) -> None:
         try:
-            self._gauges = self._read()
+            self._metrics = self._read()
         except Exception:  # scrapes keep getting the older values
             _LOG.exception("the metrics cannot be read")
         with self._lock:
@@ -221,54 +174,52 @@ class LakeCollector(Collector):
             self._reading = None
 
 
-def metrics_text(gauges: "Gauges") -> str:
-    """The gauges in Prometheus' text format."""
-    return generate_latest(gauges).decode()
+def metrics_text(metrics: "Metrics") -> str:
+    """The metrics in Prometheus' text format."""
+    return generate_latest(metrics).decode()
 
 
-def serve(
-    read: "Callable[..., Gauges]", *, max_age_seconds: float, port: int
-) -> Callable[[], None]:
-    """Serves metrics at `http://127.0.0.1:<port>/metrics`; returns a function that stops this.
+def serve(read: "Callable[..., Metrics]", *, max_age_seconds: float, port: int) -> None:
+    """Serves metrics at `http://127.0.0.1:<port>/metrics`, in a thread.
 
-    `read` is `read_gauges`, called with the `counters` of this server.
+    `read` is `read_metrics`. Operations are counted from now on.
 
     Raises:
         OSError: the port cannot be opened, for example because it is in use.
     """
+    read_now = partial(read, counted_since_ms=now_ms())
     registry = CollectorRegistry()
-    # Collectors are asked in this order, and a reading counts operations.
     registry.register(
-        LakeCollector(lambda: read(counters=counters).collect(), max_age_seconds=max_age_seconds)
+        LakeCollector(lambda: [*read_now().collect()], max_age_seconds=max_age_seconds)
     )
-    counters = Counters(registry, since_ms=now_ms())
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
-    return server.shutdown
+    start_http_server(port, addr="127.0.0.1", registry=registry)
 
 
-# Operations of this many past days are read, for counters and prediction errors.
+# Operations of this many past days are read, for the time of the last vacuum.
 _DAYS = 30
 Value = TypeVar("Value")
 
 
-class Gauges(Collector):
-    """The gauges that were read. An unknown value (`None`) is omitted."""
+class Metrics(Collector):
+    """The metrics of one reading. An unknown value (`None`) is omitted."""
 
     def __init__(self) -> None:
-        self.families = dict[Metric, GaugeMetricFamily]()
+        self._values = dict[Metric, dict[tuple[str, ...], float]]()
 
     def collect(self) -> Families:
-        """The gauges, as Prometheus' library asks for them."""
-        return self.families.values()
+        """The metrics, as Prometheus' library asks for them."""
+        for metric, values in self._values.items():
+            family = metric.family(metric.name, metric.help, labels=metric.labels)
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family
 
     def add(self, metric: Metric, labels: Sequence[str], value: float | None) -> None:
-        """Adds a value of a gauge."""
-        if value is None:
-            return
-        if metric not in self.families:
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            self.families[metric] = family
-        self.families[metric].add_metric(labels, float(value))
+        """Adds a value of a gauge, or increases a counter."""
+        if value is not None:
+            values = self._values.setdefault(metric, {})
+            key = tuple(labels)
+            values[key] = values.get(key, 0) + value
 
     def source(self, name: str, read: Callable[[], Value]) -> Value | None:
         """The facts of a source about the whole lake; `None` if it cannot be read."""
@@ -281,48 +232,47 @@ class Gauges(Collector):
         return value
 
 
-def read_gauges(
+def read_metrics(
     lake: Lake,
     tables: Iterable[Table],
     *,
-    dagster_home: Path | None,
-    counters: Counters | None = None,
-) -> Gauges:
+    dagster_home: Path,
+    counted_since_ms: int | None = None,
+) -> Metrics:
     """The present values of all gauges of a lake.
 
-    `dagster_home` is the folder of Dagster's records, or `None` to omit their metrics. Operations
-    are counted in `counters`.
+    `dagster_home` is the folder of Dagster's records. Operations that ended at `counted_since_ms`
+    or later are counted; without it, there are no counters.
     """
-    gauges = Gauges()
+    metrics = Metrics()
     read_ms = now_ms()
-    gauges.add(READ_AT, (), read_ms / 1000)
+    metrics.add(READ_AT, (), read_ms / 1000)
     declared = {table.key: table for table in tables}
     fleet = read_fleet(lake, declared, [*declared.values()])
     existing = dict[str, Table]()
     for found in fleet.tables:
         labels = labels_of(found.table.key)
         if found.error is not None:
-            gauges.add(READABLE, labels, 0)
+            metrics.add(READABLE, labels, 0)
         elif found.value is not None:
             existing[found.table.key] = found.table
-            gauges.add(READABLE, labels, 1)
-            _add_table(gauges, labels, found.value, read_ms)
+            metrics.add(READABLE, labels, 1)
+            _add_table(metrics, labels, found.value, read_ms)
     for decision in fleet.decisions:
         if decision.table in existing:
             labels = (*labels_of(decision.table), "compaction", decision.reason.name)
-            gauges.add(DECISION, labels, 1)
-    _add_quarantines(gauges, lake, existing)
-    since_ms = read_ms - _DAYS * DAY_MS
-    operations = gauges.source("operations", lambda: _operations(lake, since_ms))
+            metrics.add(DECISION, labels, 1)
+    _add_quarantines(metrics, lake, existing)
+    since_ms = min(read_ms - _DAYS * DAY_MS, counted_since_ms or read_ms)
+    operations = metrics.source("operations", lambda: _operations(lake, since_ms))
     if operations is not None:
         for key, table in existing.items():
-            _add_operations(gauges, table, operations.get(key, ()), counters)
-    inventories = gauges.source("inventory", lambda: known_inventories(lake))
+            _add_operations(metrics, table, operations.get(key, ()), counted_since_ms)
+    inventories = metrics.source("inventory", lambda: known_inventories(lake))
     if inventories:
-        gauges.add(INVENTORY, (), inventories[0].created_ms / 1000)
-    if dagster_home is not None:
-        _add_records(gauges, dagster_home, declared)
-    return gauges
+        metrics.add(INVENTORY, (), inventories[0].created_ms / 1000)
+    _add_records(metrics, dagster_home, declared)
+    return metrics
 
 
 def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperation]]:
@@ -333,7 +283,9 @@ def _operations(lake: Lake, since_ms: int) -> Mapping[str, Sequence[UpkeepOperat
     return by_table
 
 
-def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, read_ms: int) -> None:
+def _add_table(
+    metrics: Metrics, labels: Sequence[str], reading: TableReading, read_ms: int
+) -> None:
     health = reading.health
     pause = reading.known.pause
     values = {
@@ -348,9 +300,9 @@ def _add_table(gauges: Gauges, labels: Sequence[str], reading: TableReading, rea
         PAUSED: pause is not None and pause.holds(read_ms),
     }
     for metric, value in values.items():
-        gauges.add(metric, labels, value)
-    gauges.add(BYTES, (*labels, "live"), health.size_bytes)
-    gauges.add(BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
+        metrics.add(metric, labels, value)
+    metrics.add(BYTES, (*labels, "live"), health.size_bytes)
+    metrics.add(BYTES, (*labels, "tombstoned"), health.tombstone_bytes)
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -358,47 +310,55 @@ def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def _add_quarantines(gauges: Gauges, lake: Lake, existing: Mapping[str, Table]) -> None:
+def _add_quarantines(metrics: Metrics, lake: Lake, existing: Mapping[str, Table]) -> None:
     landed = [table for table in existing.values() if table.source is not None]
     for found in for_each_table(landed, lambda table: quarantined_count(lake, table.key)):
         key = found.table.key
-        gauges.add(QUARANTINED_ROWS, labels_of(key), found.value)
+        metrics.add(QUARANTINED_ROWS, labels_of(key), found.value)
         if found.error is not None:
-            gauges.add(READABLE, labels_of(quarantine_key(key)), 0)
+            metrics.add(READABLE, labels_of(quarantine_key(key)), 0)
 
 
 def _add_operations(
-    gauges: Gauges,
+    metrics: Metrics,
     table: Table,
     operations: Sequence[UpkeepOperation],
-    counters: Counters | None,
+    counted_since_ms: int | None,
 ) -> None:
-    """Adds what the operations of a table show. They are ordered oldest first."""
+    """Adds the last vacuum of a table, and counts its operations. They are ordered oldest first."""
     labels = labels_of(table.key)
     vacuums_ms = [each.started_ms for each in operations if each.kind == "vacuum"]
     if table.vacuum.mode == "automatic" and vacuums_ms:
-        gauges.add(LAST_VACUUM, labels, _seconds(vacuums_ms[-1]))
-    newest = {each.kind: each for each in operations if each.figures}
-    for kind, operation in newest.items():
-        for figure in operation.figures:
-            gauges.add(PREDICTION_ERROR, (*labels, kind, figure.name), figure.error)
-    if counters is not None:
-        counters.count(table.key, operations)
+        metrics.add(LAST_VACUUM, labels, _seconds(vacuums_ms[-1]))
+    if counted_since_ms is None:
+        return
+    for kind in _KINDS:
+        for outcome in ("succeeded", "failed"):
+            metrics.add(OPERATIONS, (*labels, kind, outcome), 0)
+        metrics.add(COSTS, (*labels, kind), 0)
+    for each in operations:
+        if each.ended_ms < counted_since_ms:
+            continue
+        outcome = "succeeded" if each.result == "succeeded" else "failed"
+        metrics.add(OPERATIONS, (*labels, each.kind, outcome), 1)
+        metrics.add(COSTS, (*labels, each.kind), each.usd)
+        if each.reason:
+            metrics.add(DECISIONS, (*labels, each.kind, each.reason), 1)
 
 
-def _add_records(gauges: Gauges, home: Path, declared: Mapping[str, Table]) -> None:
+def _add_records(metrics: Metrics, home: Path, declared: Mapping[str, Table]) -> None:
     """Adds Dagster's records, without checks of tables that are no longer declared.
 
     Such checks never run again, so their last results would be shown forever.
     """
     # The size is measured first, because opening a SQLite file may create further files.
-    records = gauges.source("dagster", lambda: (folder_bytes(home), newest_checks(home)))
+    records = metrics.source("dagster", lambda: (folder_bytes(home), newest_checks(home)))
     size_bytes, checks = records or (0, None)
     if checks is None:
         return
-    gauges.add(RECORDS_BYTES, (), size_bytes)
+    metrics.add(RECORDS_BYTES, (), size_bytes)
     for (asset, check), has_passed in checks.items():
         parts = asset.split("/")
         layer = parts[-2] if len(parts) > 1 else ""
         if layer not in LAYERS or "/".join(parts[-2:]) in declared:
-            gauges.add(CHECK_PASSED, (*labels_of(asset), check), has_passed)
+            metrics.add(CHECK_PASSED, (*labels_of(asset), check), has_passed)

@@ -8,7 +8,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.operation import Figure
 from lakehouse.store import DiskStore
 from lakehouse.watch.metrics.run import LakeCollector
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
@@ -120,22 +119,15 @@ def test_an_inventory_that_cannot_be_read_is_named(told: Terminal) -> None:
     assert found["lakehouse_source_readable", "operations"] == 1
 
 
-def test_a_vacuum_has_prediction_errors(told: Terminal) -> None:
-    record_vacuum(
-        told.lake,
-        latest_orders,
-        past_vacuum(now_ms(), failed={"a": "denied"}),
-        figures=(Figure("files", 3, 2),),
-    )
-    found = values(told)
-    error = found["lakehouse_operation_prediction_error_ratio", "silver/orders,files,vacuum"]
-    assert error == 0.5
-    # A single reading has no counters: they begin with the process.
-    assert not any(name.endswith("_total") for name, _ in found)
+def test_a_single_reading_has_no_counters_because_they_begin_with_the_process(
+    told: Terminal,
+) -> None:
+    record_vacuum(told.lake, latest_orders, past_vacuum(now_ms()))
+    assert not any(name.endswith("_total") for name, _ in values(told))
 
 
 def test_no_label_names_a_run_a_file_or_a_partition_and_every_name_has_one_prefix() -> None:
-    allowed = {"table", "layer", "part", "operation", "reason", "outcome", "figure", "kind"}
+    allowed = {"table", "layer", "part", "operation", "reason", "outcome", "kind"}
     assert allowed | {"check", "source", "version"} >= LABELS
     assert {name for name in NAMES if not name.startswith("lakehouse_")} == set()
 

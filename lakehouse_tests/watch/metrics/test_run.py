@@ -7,23 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from prometheus_client import CollectorRegistry
 
-from lakehouse.base.operation import Figure, UpkeepOperation
+from lakehouse.base.operation import UpkeepOperation
 from lakehouse.watch.metrics import run
-from lakehouse.watch.metrics.run import Counters, Gauges, Metric, _add_operations
+from lakehouse.watch.metrics.run import Metric, Metrics, _add_operations
 from lakehouse_tests.support.example_assets import latest_orders
 from lakehouse_tests.support.terminal import is_command
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "observability"
 METRICS = [each for each in vars(run).values() if isinstance(each, Metric)]
-REGISTRY = CollectorRegistry()
-Counters(REGISTRY, since_ms=0)
-COUNTERS = REGISTRY._names_to_collectors
-NAMES = {each.name for each in METRICS} | {*COUNTERS}
-LABELS = {label for each in METRICS for label in each.labels} | {
-    label for each in COUNTERS.values() for label in vars(each)["_labelnames"]
-}
+NAMES = {each.name for each in METRICS}
+LABELS = {label for each in METRICS for label in each.labels}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -53,60 +47,44 @@ def test_every_rule_says_what_is_wrong_and_what_to_type() -> None:
 
 def operation(kind: str, number: int, **known: Any) -> UpkeepOperation:
     return UpkeepOperation(
-        table="gold/t", kind=kind, operation_id=str(number), ended_ms=number, **known
+        table="silver/t", kind=kind, operation_id=str(number), ended_ms=number, **known
     )
 
 
-PREDICTED = (Figure("files", 3, 4), Figure("usd", None, 1.0))
 OPERATIONS_OF_TABLE = (
     operation("ttl", 10, seconds=5.0, usd=1.0, reason="PAST_THE_CUTOFF"),
-    operation("compaction", 20, seconds=7.0, usd=2.0, figures=PREDICTED, reason="SMALL_FILES"),
+    operation("compaction", 20, seconds=7.0, usd=2.0, reason="SMALL_FILES"),
     operation("compaction", 30, seconds=2.0, usd=0.25, reason="SMALL_FILES"),
     operation("compaction", 31, result="failed", usd=0.5),
 )
 
 
-def counted(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
+def counted(operations: tuple[UpkeepOperation, ...]) -> dict[tuple[str, ...], float]:
     """The values by the metric's name and the labels after the table's."""
+    metrics = Metrics()
+    _add_operations(metrics, replace(latest_orders, key="silver/t"), operations, 11)
     return {
         (each.name.removeprefix("lakehouse_"), *list(each.labels.values())[2:]): each.value
-        for family in registry.collect()
+        for family in metrics.collect()
         for each in family.samples
     }
 
 
 def test_operations_since_the_start_are_counted_once() -> None:
-    """Expected kinds have zeros, and unknown durations are not counted."""
-    registry = CollectorRegistry()
-    counters = Counters(registry, since_ms=11)
+    """Expected kinds have zeros."""
     expected = {
         ("decisions_total", "compaction", "SMALL_FILES"): 2,
         ("operations_total", "compaction", "succeeded"): 2,
         ("operations_total", "compaction", "failed"): 1,
         ("operations_total", "vacuum", "succeeded"): 0,
         ("operations_total", "vacuum", "failed"): 0,
-        ("operation_duration_seconds_sum", "compaction"): 9.0,
-        ("operation_duration_seconds_count", "compaction"): 2,
-        ("operation_duration_seconds_sum", "vacuum"): 0,
-        ("operation_duration_seconds_count", "vacuum"): 0,
         ("cost_usd_total", "compaction"): 2.75,
         ("cost_usd_total", "vacuum"): 0,
     }
-    for _ in range(2):
-        counters.count("gold/t", OPERATIONS_OF_TABLE)
-        assert counted(registry) == expected
-    # A counter stays when a log forgets, and an operation that is seen late is added.
-    counters.count("gold/t", [operation("vacuum", 12, usd=0.25)])
-    assert counted(registry) == expected | {
+    assert counted(OPERATIONS_OF_TABLE) == expected
+    # An operation that is seen late is added.
+    late = operation("vacuum", 12, usd=0.25)
+    assert counted((*OPERATIONS_OF_TABLE, late)) == expected | {
         ("operations_total", "vacuum", "succeeded"): 1,
         ("cost_usd_total", "vacuum"): 0.25,
     }
-
-
-def test_the_newest_prediction_of_a_kind_is_shown() -> None:
-    gauges = Gauges()
-    _add_operations(gauges, replace(latest_orders, key="silver/t"), OPERATIONS_OF_TABLE, None)
-    [family] = gauges.families.values()
-    [sample] = family.samples
-    labels = {"table": "silver/t", "layer": "silver", "operation": "compaction", "figure": "files"}
-    assert (sample.labels, sample.value) == (labels, 0.25)
