@@ -17,7 +17,6 @@ from lakehouse.cli.output import (
     json_option,
     print_grid,
     show,
-    time_text,
     write_json,
 )
 from lakehouse.declare.policies import AfterWrite, Scheduled, policy_for
@@ -92,11 +91,8 @@ def _document(history: FileHistory, replays: Mapping[str, Replay]) -> Document:
         "replays": [
             {
                 "name": name,
-                "compaction_count": len(each.compactions),
-                "bytes_rewritten": each.bytes_rewritten,
                 "mean_file_count": each.mean_file_count,
-                "file_counts": list(each.file_counts),
-                "compactions": [asdict(compaction) for compaction in each.compactions],
+                **asdict(each),
             }
             for name, each in replays.items()
         ],
@@ -108,7 +104,7 @@ def _print(history: FileHistory, replays: Mapping[str, Replay]) -> None:
     rows = [
         (
             name.replace("_", " "),
-            count_text(len(each.compactions)),
+            count_text(each.compaction_count),
             bytes_text(each.bytes_rewritten),
             f"{each.mean_file_count:,.1f}",
             count_text(each.file_counts[-1] if each.file_counts else 0),
@@ -119,21 +115,3 @@ def _print(history: FileHistory, replays: Mapping[str, Replay]) -> None:
     show(
         f"writers added {bytes_text(bytes_ingested(history))} since version {history.first_version}"
     )
-    name, first = next(iter(replays.items()))
-    if not first.compactions:
-        return
-    show()
-    show(f"{history.table}, {name.replace('_', ' ')}:")
-    heads = ("version", "time", "files -", "files +", "bytes -", "why")
-    cells = [
-        (
-            str(each.version),
-            time_text(each.at_ms),
-            count_text(each.files_removed),
-            count_text(each.files_added),
-            bytes_text(each.bytes_rewritten),
-            each.sentence,
-        )
-        for each in first.compactions
-    ]
-    print_grid(heads, cells, numbers=("version", "files -", "files +", "bytes -"))

@@ -27,39 +27,24 @@ from lakehouse.compact.plan.decision import (
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
 from lakehouse.declare.policies import AfterWrite, Compaction, Scheduled, cron_times
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.snapshot import DataFile, FileCommit, FileHistory
+from lakehouse.delta.snapshot import DataFile, FileCommit, FileHistory, Snapshot
 
 # A plan reads this many of the newest commits, as the planner of a real run does.
 _COMMITS_REMEMBERED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCompaction:
-    """A compaction, with the version of the writer's commit that it follows."""
-
-    version: int
-    at_ms: int
-    files_removed: int
-    files_added: int
-    bytes_rewritten: int
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
     """A table's past under one policy, or as it really was.
 
-    `file_counts`: the live files after each commit of a writer, and after the compactions that
-    follow it.
+    - `file_counts`: the live files after each commit of a writer, and after the compactions that
+      follow it.
+    - `bytes_rewritten`: the bytes of the files that compactions merged.
     """
 
     file_counts: tuple[int, ...]
-    compactions: tuple[ReplayedCompaction, ...]
-
-    @property
-    def bytes_rewritten(self) -> int:
-        """The bytes of the files that compactions merged."""
-        return sum(each.bytes_rewritten for each in self.compactions)
+    compaction_count: int
+    bytes_rewritten: int
 
     @property
     def mean_file_count(self) -> float:
@@ -82,27 +67,35 @@ def replay(history: FileHistory, policy: Compaction) -> Replay:
         elif commit.changed_data:
             table.apply(commit)
             for now_ms in _evaluation_times(policy, commit, following):
-                table.compact_if_due(commit, now_ms)
+                table.compact_if_due(commit.shape, now_ms)
             file_counts.append(len(table.files))
-    return Replay(file_counts=tuple(file_counts), compactions=tuple(table.compactions))
+    return Replay(
+        file_counts=tuple(file_counts),
+        compaction_count=table.compaction_count,
+        bytes_rewritten=table.bytes_rewritten,
+    )
 
 
 def real_replay(history: FileHistory) -> Replay:
     """The table's past as it really was."""
     live = {file.path: file for file in history.start.files} if history.start else {}
     file_counts = list[int]()
-    compactions = list[ReplayedCompaction]()
+    compaction_count = 0
+    bytes_rewritten = 0
     for commit in history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
         if commit.is_rewrite:
-            sentence = f"{commit.operation} of version {commit.version}"
-            merged = [_compaction(commit, commit.committed_ms, removed, commit.added, sentence)]
-            compactions += merged
+            compaction_count += 1
+            bytes_rewritten += sum(file.size_bytes for file in removed)
             file_counts[-1:] = [len(live)] if file_counts else []
         elif commit.changed_data:
             file_counts.append(len(live))
-    return Replay(file_counts=tuple(file_counts), compactions=tuple(compactions))
+    return Replay(
+        file_counts=tuple(file_counts),
+        compaction_count=compaction_count,
+        bytes_rewritten=bytes_rewritten,
+    )
 
 
 def bytes_ingested(history: FileHistory) -> int:
@@ -129,7 +122,8 @@ class _Table:
         self._known = dict(self._live)
         self._commits: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._last_run_ms: int | None = None
-        self.compactions: list[ReplayedCompaction] = []
+        self.compaction_count = 0
+        self.bytes_rewritten = 0
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -167,30 +161,28 @@ class _Table:
                 self._stands_for.setdefault(output.path, []).append(file.path)
                 bytes_so_far += file.size_bytes
 
-    def compact_if_due(self, commit: FileCommit, now_ms: int) -> None:
+    def compact_if_due(self, shape: Snapshot, now_ms: int) -> None:
         """Compacts the table if the policy does so at this time."""
-        if find_hold(commit.shape.table, self._policy, now_ms=now_ms):
+        if find_hold(shape.table, self._policy, now_ms=now_ms):
             return
-        snapshot = replace(commit.shape, files=self.files)
+        snapshot = replace(shape, files=self.files)
         history = Commits(table=snapshot.table, commits=tuple(self._commits))
         plan = plan_compaction(
             snapshot, self._policy, rates=DEFAULT_RATES, now_ms=now_ms, history=history
         )
         if not plan.bins:
             return
-        sentence = plan.sentence
         if not isinstance(self._policy.strategy, AfterWrite | Scheduled):
             state = replace(state_of(snapshot, plan), last_compaction_ms=self._last_run_ms)
             candidate = CompactionCandidate(state=state, policy=plan.policy)
             [decision] = decide_fleet([candidate], bounds=Bounds(), now_ms=now_ms)
             if not decision.request:
                 return
-            sentence = decision.sentence
-        removed = [file for bin_ in plan.bins for file in bin_.files]
         added = list[DataFile]()
         for bin_ in plan.bins:
             added += self._merge(bin_, files_added(plan.statement, [bin_]), now_ms)
-        self.compactions.append(_compaction(commit, now_ms, removed, added, sentence))
+            self.bytes_rewritten += bin_.size_bytes
+        self.compaction_count += 1
         self._last_run_ms = now_ms
         self._remember(now_ms, [file.path for file in added], changed_data=False)
 
@@ -198,7 +190,7 @@ class _Table:
         for file in bin_.files:
             del self._live[file.path]
         names = [
-            f"replay/{len(self.compactions)}/{bin_.files[0].path}/{number}"
+            f"replay/{self.compaction_count}/{bin_.files[0].path}/{number}"
             for number in range(output_count)
         ]
         for file in bin_.files:
@@ -266,20 +258,3 @@ def _evaluation_times(
         return
     if following.committed_ms > commit.committed_ms + 1:
         yield following.committed_ms - 1
-
-
-def _compaction(
-    commit: FileCommit,
-    at_ms: int,
-    removed: Sequence[DataFile],
-    added: Sequence[DataFile],
-    sentence: str,
-) -> ReplayedCompaction:
-    return ReplayedCompaction(
-        version=commit.version,
-        at_ms=at_ms,
-        files_removed=len(removed),
-        files_added=len(added),
-        bytes_rewritten=sum(file.size_bytes for file in removed),
-        sentence=sentence,
-    )
