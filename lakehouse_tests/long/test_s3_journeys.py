@@ -18,7 +18,7 @@ import pandas
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.replay.play import STATE
+from lakehouse.replay.play import STATE, reference_files
 from lakehouse_tests import oracle
 from lakehouse_tests.cluster import ConnectServer, deployed_conf, standalone
 from lakehouse_tests.conftest import link_year
@@ -107,9 +107,10 @@ def world(
         bucket = stack.enter_context(
             s3_server(server_name, folder, key=KEY, secret=SECRET, region=REGION)
         )
-        start = f"{START:%Y-%m-%dT%H}"
-        state = json.dumps({"start": start, "next": start}).encode()
-        s3_client(bucket).put_object(Bucket=BUCKET, Key=f"{ROOT}/{STATE}", Body=state)
+        contents = {file.name: file.content for file in reference_files()}
+        contents[STATE] = json.dumps({"next": f"{START:%Y-%m-%dT%H}"}).encode()
+        for name, content in contents.items():
+            s3_client(bucket).put_object(Bucket=BUCKET, Key=f"{ROOT}/{name}", Body=content)
         if kind in ON_A_CLUSTER:
             yield _on_cluster(stack, kind, home, bucket)
             return

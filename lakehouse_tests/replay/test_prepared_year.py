@@ -78,5 +78,5 @@ def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> Non
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match=r"could not be prepared in .*: .*weather.parquet"):
+    with pytest.raises(Broken, match=r"could not be prepared in .*: .*missing"):
         play_module._write_year(tmp_path / "missing")
