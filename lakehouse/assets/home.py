@@ -39,12 +39,6 @@ def dagster_home(settings: Settings) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load(TEMPLATE.read_text())
     del config["instance_class"]  # `HomeInstance`, which itself calls this function
-    config["storage"] = {"sqlite": {"base_dir": str(home)}}
-    config["local_artifact_storage"] = {
-        "module": "dagster._core.storage.root",
-        "class": "LocalArtifactStorage",
-        "config": {"base_dir": str(home)},
-    }
     config["compute_logs"] = {
         "module": "dagster._core.storage.local_compute_log_manager",
         "class": "LocalComputeLogManager",
@@ -109,8 +103,6 @@ def folder_bytes(folder: Path) -> int:
 def has_open_runs(home: Path) -> bool:
     """Whether a run below a DAGSTER_HOME has begun but not ended; also true if unknown."""
     runs = home / "history" / "runs.db"
-    if not runs.exists():
-        return False
     try:
         with _connection(runs) as connection:
             [is_open] = connection.execute(_OPEN_RUNS).fetchone()

@@ -16,10 +16,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -31,6 +32,7 @@ from lakehouse.base.installation import ROOT, require
 from lakehouse.base.processes import BoundProcess, bound_log, hold_lock, port_is_free
 from lakehouse.base.settings import Settings
 from lakehouse.cli.output import show_lines, tell
+from lakehouse.cli.services import DagsterServices
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.spark.server import server
 
@@ -70,7 +72,6 @@ def run_all(settings: Settings) -> int:
         require("dagster_webserver", extra="demo", purpose="Dagster's page")
         home = dagster_home(settings)
         log = home / "dagster.log"
-        services = ("lakehouse.cli.services", str(settings.port))
         spark_server = contextlib.nullcontext()
         if settings.spark == "server":
             show_lines("starting the Spark Connect server and Dagster ...")
@@ -80,13 +81,17 @@ def run_all(settings: Settings) -> int:
                 close_dead_runs(home)
                 with contextlib.suppress(FileNotFoundError):
                     log.replace(home / "dagster.log.1")
-                with _process(settings, services, log) as dagster:
+                with tempfile.TemporaryDirectory() as folder:
+                    dagster = DagsterServices(settings, log, Path(folder))
                     try:
+                        dagster.start("web server")
+                        dagster.start("code server")
                         _wait_until_up(settings, dagster, log, check_stop)
                         with _metrics(settings, home):
                             _watch(dagster, spark, log, check_stop)
                     finally:
                         show_lines("stopping ...")
+                        dagster.end()
         except _Stopped:
             show_lines("stopped")
             return 0
@@ -121,43 +126,37 @@ def _stopped_by_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, action)
 
 
-def _metrics(
-    settings: Settings, home: Path
-) -> contextlib.AbstractContextManager[BoundProcess | None]:
+@contextlib.contextmanager
+def _metrics(settings: Settings, home: Path) -> Iterator[None]:
     """Serves the metrics in a separate process, because computing them takes memory and may fail.
 
     No other process depends on the metrics, so a port in use is only reported.
     """
     port = settings.metrics_port
     if port == 0:
-        return contextlib.nullcontext()
+        yield
+        return
     if not port_is_free(port):
         show_lines(
             f"no metrics: port {port} is in use by another program. Set LAKEHOUSE_METRICS_PORT to "
             "a free port, or to 0 for no metrics"
         )
-        return contextlib.nullcontext()
+        yield
+        return
     show_lines(f"metrics at http://127.0.0.1:{port}/metrics")
-    return _process(settings, ("lakehouse", "metrics", "--serve"), home / "metrics.log")
-
-
-@contextlib.contextmanager
-def _process(settings: Settings, arguments: Sequence[str], log: Path) -> Iterator[BoundProcess]:
-    """Runs a module of Python during the block; its output replaces the log."""
-    command = [sys.executable, "-m", *arguments]
-    environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(log.parent)}
-    log.unlink(missing_ok=True)
-    with log.open("ab") as output:
+    command = [sys.executable, "-m", "lakehouse", "metrics", "--serve"]
+    with (home / "metrics.log").open("wb") as output:
+        environment = {**os.environ, **settings.as_environ()}
         process = BoundProcess(command, cwd=ROOT, env=environment, output=output)
     try:
-        yield process
+        yield
     finally:
         process.end()
 
 
 def _wait_until_up(
     settings: Settings,
-    dagster: BoundProcess,
+    dagster: DagsterServices,
     log: Path,
     check_stop: Callable[[], None],
 ) -> None:
@@ -165,8 +164,8 @@ def _wait_until_up(
     deadline = since + _PAGE_SECONDS
     while not _answers(settings.port):
         check_stop()
-        if not dagster.is_alive:
-            raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
+        if name := dagster.check(show_lines):
+            raise Broken(f"the {name} ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
             raise Broken(
                 f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; "
@@ -193,12 +192,12 @@ def _answers(port: int) -> bool:
 
 
 def _watch(
-    dagster: BoundProcess,
+    dagster: DagsterServices,
     spark: threading.Thread | None,
     log: Path,
     check_stop: Callable[[], None],
 ) -> None:
-    """Shows Dagster's errors, one line each, until Dagster or the thread `spark` has ended."""
+    """Shows Dagster's errors, one line each, until a process or the thread `spark` has ended."""
     with log.open(errors="replace") as lines:
         while True:
             check_stop()
@@ -208,8 +207,8 @@ def _watch(
                     show_lines(text.strip()[:_SHOWN_CHARACTERS])
             if bound_log(log):  # the log was emptied
                 lines.seek(0)
-            if not dagster.is_alive:
-                show_lines(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
+            if name := dagster.check(show_lines):
+                show_lines(f"the {name} ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():
                 show_lines("the thread that restarts the Spark Connect server has ended")
@@ -233,8 +232,9 @@ def up_command() -> int | None:
 def close_dead_runs(home: Path) -> None:
     """Starts a process that closes the Dagster runs whose own process has ended.
 
-    `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster. The
-    process is started only if a run is open, because the import takes over a second.
+    In a new home, this process also makes Dagster's SQLite files, which no two processes can make
+    at once. `lakehouse up` runs for days, and would keep Dagster in memory if it imported Dagster.
+    The process is started only if needed, because the import takes over a second.
     """
     if not has_open_runs(home):
         return

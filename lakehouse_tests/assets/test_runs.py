@@ -151,9 +151,14 @@ def test_records_that_cannot_be_read_may_hold_open_runs(home: Path) -> None:
     assert has_open_runs(home)
 
 
-def test_no_records_have_nothing_to_close(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_new_home_gets_its_files_before_the_processes_that_use_them(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     close_before_up(home)
     assert capfd.readouterr().out == ""
+    assert (home / "history" / "runs.db").is_file()
+    assert (home / "schedules" / "schedules.db").is_file()
+    assert not has_open_runs(home)
 
 
 def test_launched_runs_are_closed_before_their_place_starts(records: dg.DagsterInstance) -> None:

@@ -1,14 +1,14 @@
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +18,7 @@ from lakehouse.base import processes
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import ROOT
 from lakehouse.base.processes import group_members, hold_lock
-from lakehouse.base.settings import Settings
+from lakehouse.cli import services
 from lakehouse.cli import up as foreground
 from lakehouse.cli.up import run_all
 from lakehouse.spark.server import server
@@ -46,14 +46,6 @@ os.write(2, f"{sys.argv[1]} {os.getpid()}\\n".encode())
 for socket in sys.argv[2:]:
     open(socket, "w").close()
 time.sleep(600)
-"""
-SERVICES = """
-from lakehouse.cli import services
-services._RESTART_SECONDS = 0.1
-services._commands = lambda port, folder, socket: {
-    "web server": ("part", "web"), "code server": ("part", "code", str(socket)), "daemon": ("part", "daemon")
-}
-raise SystemExit(services.main("0"))
 """
 
 
@@ -95,33 +87,33 @@ def test_a_lake_is_up_once(tmp_path: Path) -> None:
         run_all(settings)
 
 
-type_of_part = Callable[[str], contextlib.AbstractContextManager[None]]
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replaces the Spark server and Dagster. Returns what becomes of both, in order."""
+    order = list[str]()
 
+    class Services:
+        def __init__(self, *_: object) -> None:
+            order.append("Dagster begins")
 
-def stand_in(
-    monkeypatch: pytest.MonkeyPatch, part: type_of_part = lambda _: contextlib.nullcontext()
-) -> None:
-    """Puts `part` in the place of the Spark server and of Dagster's processes. The metrics are real."""
-    real = foreground._process
+        def start(self, name: str) -> None:
+            assert name in ("web server", "code server")
 
-    def process(settings: Settings, arguments: Sequence[str], log: Path) -> Any:
-        is_dagster = arguments[0] == "lakehouse.cli.services"
-        return part("Dagster") if is_dagster else real(settings, arguments, log)
+        def end(self) -> None:
+            order.append("Dagster ends")
 
-    monkeypatch.setattr(foreground, "_process", process)
-    monkeypatch.setattr(server, "supervised", lambda *_, **__: part("server"))
+    @contextlib.contextmanager
+    def supervised(*_: object, **__: object) -> Iterator[None]:
+        order.append("server begins")
+        yield
+        order.append("server ends")
+
+    monkeypatch.setattr(foreground, "DagsterServices", Services)
+    monkeypatch.setattr(server, "supervised", supervised)
+    return order
 
 
 def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = list[str]()
-
-    @contextlib.contextmanager
-    def part(name: str) -> Iterator[None]:
-        order.append(f"{name} begins")
-        yield
-        order.append(f"{name} ends")
-
-    stand_in(monkeypatch, part)
+    order = stand_in(monkeypatch)
     for quiet in ("_wait_until_up", "_watch"):
         monkeypatch.setattr(foreground, quiet, lambda *_: None)
     assert run_all(replace(own_settings(tmp_path), port=free_port())) == 1
@@ -181,9 +173,7 @@ def test_dagster_keeps_all_in_its_home_and_has_the_project_s_settings(tmp_path: 
     project = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     home = dagster_home(own_settings(tmp_path / "it's a: #home", LAKEHOUSE_COMPACTION_SLOTS="3"))
     mine = yaml.safe_load((home / "dagster.yaml").read_text())
-    assert mine.pop("storage")["sqlite"]["base_dir"] == str(home)
     assert mine.pop("compute_logs")["config"]["base_dir"] == str(home / "logs")
-    assert mine.pop("local_artifact_storage")["config"]["base_dir"] == str(home)
     runs = mine["concurrency"].pop("runs")
     assert runs == {"max_concurrent_runs": 4}  # a writer beside the compactions that go at once
     del project["instance_class"], project["concurrency"]["runs"]
@@ -220,23 +210,34 @@ def test_a_dead_code_server_is_started_again_and_without_the_page_everything_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "part.py").write_text(PART)
-    (tmp_path / "schedules").mkdir()
-    (tmp_path / "schedules" / "schedules.db").touch()
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    with guard_of(SERVICES) as guard:
-        assert guard.stderr is not None
-        pids = dict(guard.stderr.readline().split() for _ in range(3))
-        os.kill(int(pids["code"]), signal.SIGKILL)
-        said = guard.stderr.readline()
-        assert said == "the code server ended by itself and is started again\n"
-        assert guard.stderr.readline().startswith("code ")
-        os.kill(int(pids["web"]), signal.SIGKILL)
-        assert guard.wait() == -signal.SIGKILL
-        *_, reason, code = guard.stderr.read().splitlines()
-        assert reason == "the web server ended by itself with exit code -9"
-        assert code == "guard: the command ended by itself with exit code 1"
-        assert not group_members(guard.pid)
+    commands = {
+        "web server": ("part", "web"),
+        "code server": ("part", "code", str(tmp_path / "code-server")),
+        "daemon": ("part", "daemon"),
+    }
+    monkeypatch.setattr(services, "_RESTART_SECONDS", 0.1)
+    monkeypatch.setattr(services, "_commands", lambda *_: commands)
+    log = tmp_path / "dagster.log"
+    said = list[str]()
+    dagster = services.DagsterServices(own_settings(tmp_path), log, tmp_path)
+
+    def pids(name: str) -> list[int]:
+        return [int(pid) for pid in re.findall(rf"^{name} (\d+)$", log.read_text(), re.MULTILINE)]
+
+    try:
+        dagster.start("web server")
+        dagster.start("code server")
+        wait_until("the daemon", lambda: dagster.check(said.append) or pids("daemon"))
+        os.kill(pids("code")[0], signal.SIGKILL)
+        wait_until("a code server", lambda: dagster.check(said.append) or len(pids("code")) == 2)
+        assert said == ["the code server ended by itself and is started again"]
+        os.kill(pids("web")[0], signal.SIGKILL)
+        wait_until("its end", lambda: dagster.check(said.append) == "web server")
+    finally:
+        dagster.end()
+    all_pids = [*pids("web"), *pids("code"), *pids("daemon")]
+    assert len(all_pids) == 4 and not any(map(processes.identify, all_pids))
 
 
 def test_a_killed_guard_takes_its_command_with_it() -> None:
