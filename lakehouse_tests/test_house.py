@@ -53,7 +53,7 @@ ARROWS = {
     "door": f"{GROUND} spark spark.server write assets cli compact land materialize vacuum evolve watch adopt doctor init query door retain~ report~",
     "tables": "__init__",
     "replay": f"{GROUND} __init__ tables cli",
-    "definitions": "base declare assets door",
+    "definitions": "base declare lake assets door",
     "__init__": "base~ declare~ door~ retain~",
     "__main__": "cli",
 }
@@ -79,7 +79,7 @@ LIBRARIES = {
     "watch": "prometheus_client pyarrow pyspark",
     "query": "deltalake pyarrow pyspark",
     "report": "jinja2 markupsafe",
-    "assets": "dagster dagster_aws dagster_pyspark psutil sqlalchemy yaml",
+    "assets": "dagster dagster_pyspark psutil sqlalchemy yaml",
     "cli": "click rich dagster",
     "door": "click dagster",
     "tables": "pyspark",
@@ -97,7 +97,7 @@ EVALUATED = ("assets", "door", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
     "print": (
-        *("cli/output.py", "cli/services.py", "base/processes.py", "assets/dagster_dev.py"),
+        *("cli/output.py", "base/processes.py", "assets/dagster_dev.py"),
         *("spark/server/jars.py", "assets/runs.py"),
     ),
     "echo": ("cli/output.py",),

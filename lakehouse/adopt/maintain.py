@@ -16,7 +16,7 @@ import dagster as dg
 from lakehouse.adopt.asset import assessed_table, observation_sensor
 from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, table_key
 from lakehouse.assets.metadata import Metadata, table_metadata
-from lakehouse.assets.resources import lake_of, lake_resources, spark_resource
+from lakehouse.assets.resources import spark_resource
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.paths import parse_address
@@ -28,7 +28,7 @@ from lakehouse.declare.knobs import declared_as
 from lakehouse.declare.policies import Archive, Compaction, Ttl, Vacuum
 from lakehouse.declare.table import Adopted, Orphans, Table, key_of
 from lakehouse.lake.declared_tables import checked, other_adopted
-from lakehouse.lake.lake import Lake
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.vacuum.asset import vacuum_asset
 from lakehouse.watch.check import health_check
 
@@ -108,14 +108,13 @@ def _definitions(
     vacuum_cron: str,
     assets_are_known: bool,
 ) -> dg.Definitions:
-    resources = lake_resources(settings)
-    lake = lake_of(settings, resources, tables)
+    lake = open_lake(settings, tables=tables)
     _MAINTAINED.update({table_key(table): (table, lake) for table in tables})
 
     def load_lake() -> tuple[Lake, Sequence[Table]]:
         lake_tables = [*_TABLES[settings.root].values()]
         lake_tables += other_adopted(lake_tables, settings)
-        return lake_of(settings, resources, lake_tables), lake_tables
+        return open_lake(settings, tables=lake_tables), lake_tables
 
     assets = [*upkeep_assets(tables, lake, load_lake, vacuum_cron=vacuum_cron, resource=_SPARK)]
     if has_capability("report"):
@@ -258,18 +257,6 @@ def _uri_in(metadata: Mapping[str, Any]) -> str | None:
     return None
 
 
-class MaintainedTablesScaffolder(dg.Scaffolder[Any]):
-    """Writes a `defs.yaml` with an example table for the user to replace."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Writes the file for a new component."""
-        dg.scaffold_component(
-            request,
-            {"tables": {"sales/orders": "s3://warehouse/sales/orders"}},
-        )
-
-
-@dg.scaffold_with(MaintainedTablesScaffolder)
 class MaintainedTables(dg.Component, dg.Model, dg.Resolvable):
     """Compaction, vacuum, checks and sensors for Delta tables that other assets write.
 

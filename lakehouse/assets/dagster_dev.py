@@ -1,9 +1,8 @@
 """Starts the Spark Connect server for a plain `dagster dev`, and ends both together.
 
-1. A run, or the landing sensor, finds the `dagster dev` process among its ancestors. If no server
-   runs, it starts a companion (`python -m lakehouse.assets.dagster_dev PID BORN`) in a separate
-   session. A run waits for the server.
-2. The companion holds a lock, so each home has at most one. It supervises the server while its
+1. A run finds the `dagster dev` process among its ancestors. If no server runs, the run starts a
+   companion (`python -m lakehouse.assets.dagster_dev PID BORN`) in a separate session, and waits.
+2. The companion holds a lock, so at most one per home supervises the server. It does so while its
    `dagster dev` is alive.
 3. When this `dagster dev` has ended, the companion ends its descendants, and then the server that
    the companion started. A run of another `dagster dev` of the same home starts the next companion.
@@ -38,6 +37,8 @@ from lakehouse.spark.server.server import folder, status, supervised, tail, wait
 _WAIT_SECONDS = 180.0  # longer than the companion waits for its server
 _PROGRESS_SECONDS = 5.0
 _END_SECONDS = 20.0
+# Longer than another companion takes from its lock to the start of its server, which runs then see.
+_LOCK_SECONDS = 5.0
 _ERRORS = {kind.exit_code: kind for kind in (Broken, Refused, Transient)}
 
 
@@ -53,7 +54,8 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
     reported = began
     companion: subprocess.Popen[bytes] | None = None
     while not (state := status(settings)).is_running:
-        if not _is_expected(settings):
+        dagster_dev = find_dagster_dev()
+        if state.supervisor is None and dagster_dev is None:
             return
         waited = time.monotonic() - began
         if waited > _WAIT_SECONDS:
@@ -64,8 +66,9 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
         if companion is not None and companion.poll():  # it has ended with an error
             kind = _ERRORS.get(companion.returncode, Broken)
             raise kind(f"the Spark Connect server could not be started: {tail(_log(settings))}")
-        if companion is None or companion.poll() is not None:
-            companion = request_server(settings)
+        is_starting = companion is not None and companion.poll() is None
+        if dagster_dev is not None and state.supervisor is None and not is_starting:
+            companion = _start_companion(settings, dagster_dev)
         if time.monotonic() - reported > _PROGRESS_SECONDS:
             reported = time.monotonic()
             say(
@@ -77,17 +80,8 @@ def wait_for_server(settings: Settings, say: Callable[[str], None]) -> None:
         say(f"Spark Connect server up after {time.monotonic() - began:.1f} s")
 
 
-def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
-    """Starts the companion of this `dagster dev`, unless the server is running or supervised.
-
-    Returns the companion, or `None` if none was started.
-    """
-    dagster_dev = find_dagster_dev()
-    if settings.spark != "server" or dagster_dev is None:
-        return None
-    state = status(settings)
-    if state.is_running or state.supervisor is not None or _has_supervisor(settings):
-        return None
+def _start_companion(settings: Settings, dagster_dev: Process) -> "subprocess.Popen[bytes]":
+    _log(settings).parent.mkdir(parents=True, exist_ok=True)
     with _log(settings).open("wb") as output:
         return subprocess.Popen(
             [
@@ -101,16 +95,6 @@ def request_server(settings: Settings) -> "subprocess.Popen[bytes] | None":
             stderr=output,
             start_new_session=True,  # a Ctrl-C in the terminal does not reach it
         )
-
-
-def server_sentence(settings: Settings) -> str | None:
-    """Explains why runs wait for the server; `None` if it runs, or if nothing would start it."""
-    if settings.spark != "server":
-        return None
-    state = status(settings)
-    if state.is_running or not _is_expected(settings):
-        return None
-    return f"runs wait for the Spark Connect server, which is starting (log: {state.log})"
 
 
 def find_dagster_dev() -> Process | None:
@@ -167,26 +151,6 @@ def _descendants(dagster_dev: Process) -> set[Process]:
     return processes if dagster_dev.is_alive else set()
 
 
-def _is_expected(settings: Settings) -> bool:
-    """Whether the server will start, by its supervisor or by our `dagster dev`'s companion."""
-    return status(settings).supervisor is not None or find_dagster_dev() is not None
-
-
-def _has_supervisor(settings: Settings) -> bool:
-    """Whether a companion or `lakehouse up` supervises the server of this home."""
-    for lock in (_lock(settings), settings.home / "up.lock"):
-        try:
-            with hold_lock(lock, seconds=0):
-                continue
-        except BlockingIOError:
-            return True
-    return False
-
-
-def _lock(settings: Settings) -> Path:
-    return folder(settings) / "dagster_dev.lock"
-
-
 def _log(settings: Settings) -> Path:
     return folder(settings) / "dagster_dev.log"
 
@@ -194,14 +158,15 @@ def _log(settings: Settings) -> Path:
 def main() -> int:
     """Runs the companion of a `dagster dev`; returns the exit code of an error, otherwise 0.
 
-    Supervises the server while this `dagster dev` is alive. Returns immediately if another
-    companion supervises the server.
+    Supervises the server while this `dagster dev` is alive. Returns soon if another companion
+    supervises the server.
     """
     dagster_dev = Process(pid=int(sys.argv[1]), born=sys.argv[2])
     settings = parse_settings(os.environ, base=ROOT)
     say = partial(print, flush=True)
     try:
-        with contextlib.suppress(BlockingIOError), hold_lock(_lock(settings), seconds=0):
+        lock = hold_lock(folder(settings) / "dagster_dev.lock", seconds=_LOCK_SECONDS)
+        with contextlib.suppress(BlockingIOError), lock:
             while dagster_dev.is_alive:
                 if status(settings).supervisor is not None:
                     time.sleep(0.5)  # a command supervises the server and will end it

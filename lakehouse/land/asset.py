@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from lakehouse.assets.dagster_dev import request_server, server_sentence
 from lakehouse.assets.dagster_records import (
     NewestFacts,
     ended_runs,
@@ -61,8 +60,7 @@ def landing_sensor(
     ledger (the record of its planned batches). The sensor reads a table's log only if no Dagster
     event records the last loaded batch. A failed batch is requested again, after a pause that grows
     with each failure. A table that requires manual action, or whose storage is slow (`TimeBudget`),
-    is reported and does not delay other tables. Under a plain `dagster dev`, a tick that requests a
-    run also starts the Spark server, unless it is running.
+    is reported and does not delay other tables.
     """
     landed = [table for table in tables if table.source is not None]
     budget = budget or TimeBudget()
@@ -78,13 +76,7 @@ def landing_sensor(
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         table_states = watch.table_states(context.instance, now=time.time())
         due = [state for state in table_states if state.batch is not None]
-        if due:
-            request_server(lake.settings)
-        sentences = [f"{state.table.key}: {state.sentence}" for state in table_states]
-        server = server_sentence(lake.settings)
-        if server:
-            sentences.append(server)
-        text = ";\n".join(sentences)
+        text = ";\n".join(f"{state.table.key}: {state.sentence}" for state in table_states)
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)

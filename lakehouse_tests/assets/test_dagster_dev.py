@@ -14,8 +14,7 @@ import pytest
 from lakehouse.assets import dagster_dev as companion
 from lakehouse.assets.dagster_dev import (
     is_dagster_dev,
-    request_server,
-    server_sentence,
+    wait_for_server,
 )
 from lakehouse.base.processes import identify, port_is_free
 from lakehouse.base.settings import Settings
@@ -106,8 +105,9 @@ def test_descendants_are_those_of_a_living_dagster_dev_without_the_companion_s_o
 
 def test_below_no_dagster_dev_nothing_is_started_nor_waited_for(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
-    assert request_server(settings) is None and server_sentence(settings) is None
-    assert not list(tmp_path.iterdir())
+    said = list[str]()
+    wait_for_server(settings, said.append)
+    assert said == [] and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
