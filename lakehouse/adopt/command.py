@@ -14,10 +14,9 @@ from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.paths import quoted_address
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings
-from lakehouse.base.text import Document, count_of, usd_text
+from lakehouse.base.text import Document, count_of
 from lakehouse.cli.context import (
     LakeContext,
-    cell_of,
     keys_by_address,
     open_declared,
     print_errors,
@@ -25,11 +24,8 @@ from lakehouse.cli.context import (
 )
 from lakehouse.cli.output import (
     attributes,
-    bytes_text,
-    count_text,
     flag,
     json_option,
-    print_grid,
     show,
     tell,
     write_json,
@@ -53,6 +49,7 @@ from lakehouse.lake.lake import (
     open_lake,
 )
 from lakehouse.store import DiskStore, real_address, store_at
+from lakehouse.watch.command import print_health
 from lakehouse.watch.documents import address_field
 
 
@@ -75,7 +72,6 @@ class _Finding:
     def as_json(self) -> Document:
         """The documented JSON shape."""
         snapshot = self.facts.snapshot
-        plan = self.health.plan
         return {
             "table": self.table.key,
             "uri": self.address,
@@ -85,14 +81,6 @@ class _Finding:
             "partition_by": list(snapshot.partition_columns),
             "clustered_by": list(snapshot.clustering_columns),
             "health": self.health.as_json(),
-            "compaction": {
-                "reason": plan.reason.name,
-                "sentence": plan.sentence,
-                "files_removed": plan.files_removed,
-                "files_added": plan.files_added,
-                "seconds": round(plan.estimate.seconds, 3),
-                "usd": round(plan.estimate.usd, 9),
-            },
             "lines": "" if self.is_declared else adopted_lines(self.table),
         }
 
@@ -257,35 +245,15 @@ def _document(finding: Found[_Finding]) -> Document:
 
 
 def _print(findings: Sequence[Found[_Finding]]) -> None:
-    # The highest score is 100, so tables without a score come last.
-    ordered = sorted(findings, key=lambda each: each.value.health.score if each.value else 101)
-    heads = ("score", "table", "files", "small", "into", "bytes", "USD", "")
-    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:7]))
-    for each in ordered:
-        if each.value:
-            note = " (already declared)" if each.value.is_declared else ""
-            writers = ", ".join(each.value.writers) or "unknown programs"
-            show(f"{each.value.table.key} is {each.value.address}, written by {writers}{note}")
-            features = notable_features(each.value.facts.snapshot.features)
-            if features:
-                show(f"  features: {', '.join(features)}")
-
-
-def _row(finding: Found[_Finding]) -> tuple[str, ...]:
-    if finding.value is None:
-        name = address_field(finding.table).get("uri", finding.table.key)
-        return ("-", name, *("-",) * 5, cell_of(finding))
-    health = finding.value.health
-    plan = health.plan
-    files_after = health.file_count - plan.files_removed + plan.files_added
-    return (
-        f"{health.score:.1f}",
-        plan.table,
-        *map(count_text, (health.file_count, health.small_file_count, files_after)),
-        bytes_text(health.size_bytes),
-        usd_text(plan.estimate.usd) if plan.bins else "-",
-        plan.sentence,
-    )
+    readable = [each.value for each in findings if each.value]
+    print_health([Found(table=each.table, value=each.health) for each in readable])
+    for each in readable:
+        note = " (already declared)" if each.is_declared else ""
+        writers = ", ".join(each.writers) or "unknown programs"
+        show(f"{each.table.key} is {each.address}, written by {writers}{note}")
+        features = notable_features(each.facts.snapshot.features)
+        if features:
+            show(f"  features: {', '.join(features)}")
 
 
 _WAIT_SECONDS = 10.0
@@ -375,8 +343,8 @@ def write_adopted(
     lock, so no entry is lost if two people adopt at the same time.
 
     Raises:
-        Refused: the file is not a file of adopted tables, or already has one of these tables, or
-            one of them conflicts with another table (`checked`).
+        Refused: the file is not a file of adopted tables, or would have a table twice, or one of
+            the tables conflicts with another one (`checked`).
         Transient: another process is writing the file.
         Broken: the new entries would be read as other tables; nothing was written.
     """
@@ -390,9 +358,6 @@ def write_adopted(
             old_text = store.read(name).decode("utf-8")
         old_tables = parse_adopted(old_text, name=str(settings.adopted))
         new_tables = {table.key: table for table in tables}
-        duplicates = [key for key in new_tables if key in old_tables]
-        if duplicates:
-            raise Refused(f"{settings.adopted} already has {duplicates[0]}. Use another key")
         checked({**declared, **old_tables, **new_tables}, settings)
         entries = [adopted_lines(table) for table in new_tables.values()]
         text = "\n".join([old_text.rstrip("\n") + "\n", *entries])

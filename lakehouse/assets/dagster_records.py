@@ -70,8 +70,11 @@ def newest_facts(
     return the file count from before it.
     """
     written_here = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
+    materialized = {
+        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
+        for record in instance.get_asset_records(written_here)
+    }
     facts: dict[str, NewestFacts] = {}
-    materialized = last_materializations(instance, written_here)
     for table in tables:
         records = list(_observations(instance, table))
         materialization = materialized.get(table_key(table))
@@ -189,18 +192,6 @@ def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table)
     """Tags a run that did not read the table's inputs, because they had not changed."""
     with suppress(Exception):
         instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
-
-
-def last_materializations(
-    instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
-) -> dict[dg.AssetKey, dg.EventLogRecord]:
-    """The newest materialization of each asset; assets without one are omitted."""
-    records = instance.get_asset_records(list(keys)) if keys else ()
-    events = {
-        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
-        for record in records
-    }
-    return {key: record for key, record in events.items() if record is not None}
 
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:

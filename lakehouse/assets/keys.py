@@ -42,11 +42,6 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
     return dg.AssetKey(["inventory", lake.store.bucket])
 
 
-def report_key(name: str = "daily") -> dg.AssetKey:
-    """The asset key of a report: report, name."""
-    return dg.AssetKey(["report", name])
-
-
 def pool_of(table: Table) -> str:
     """The pool shared by all runs that change a table: its writes and its upkeep."""
     if isinstance(table.write, Adopted) and table.write.pool:

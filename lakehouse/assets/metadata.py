@@ -76,16 +76,11 @@ _NOT_RECORDED = ("table", "prices", "on_s3")
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
     """The metadata that follows from the declaration: address, name, policy, and the upkeep."""
-    policy = table.compaction_policy
-    knobs = dict[str, int | float | str]()
-    for field in fields(policy):
-        value = getattr(policy, field.name)
-        knobs[field.name] = value if isinstance(value, int | float | str) else repr(value)
     return {
         "dagster/uri": lake.table_uri(table.key),
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
-        "lakehouse/policy": dg.MetadataValue.json(knobs),
+        "lakehouse/policy": repr(table.compaction_policy),
         "lakehouse/compaction": dg.MetadataValue.asset(compaction_key(table)),
         "lakehouse/vacuum": dg.MetadataValue.asset(vacuum_key(table)),
     }

@@ -9,11 +9,9 @@ import atexit
 import gc
 import sys
 import traceback
-from _thread import interrupt_main
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from threading import Timer
 from typing import Any, NoReturn
 
 import click
@@ -64,9 +62,6 @@ _COMMANDS = {
     },
 }
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-# Python and Dagster raise different exceptions for an interrupt. The names of exceptions are
-# compared, because most commands do not import Dagster.
-_INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
 
 
 def _present(group: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
@@ -165,16 +160,4 @@ def main() -> NoReturn:
     # the end of the process, it takes up to a second more, unless all objects are exempt.
     gc.set_threshold(50_000, 20, 20)
     atexit.register(gc.freeze)
-    sys.unraisablehook = interrupt_again
     commands.main()
-
-
-def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Repeats an interrupt that Python dropped in a destructor or a weak reference's callback.
-
-    The interrupt is sent again a moment later, because an exception raised here is dropped, too.
-    """
-    if ignored.exc_type.__name__ in _INTERRUPTS:
-        Timer(0.05, interrupt_main).start()
-    else:
-        sys.__unraisablehook__(ignored)

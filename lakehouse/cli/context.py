@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,7 +13,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.paths import is_address, parse_address
 from lakehouse.base.settings import NO_TABLES, Settings
-from lakehouse.base.text import count_of, nearest_words
+from lakehouse.base.text import nearest_words
 from lakehouse.cli.output import tell
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.declare.adopted import adopted_table
@@ -34,12 +33,11 @@ class LakeContext:
     """A lake and its tables by key, inputs first.
 
     `tables` are the declared tables, and the undeclared tables that the command line names by
-    address. `by_address` holds the keys of these undeclared tables.
+    address.
     """
 
     lake: Lake
     tables: Mapping[str, Table]
-    by_address: frozenset[str] = frozenset()
 
     def choose(self, names: Sequence[str]) -> list[Table]:
         """The tables with these keys or addresses, each once; all tables if `names` is empty.
@@ -103,17 +101,12 @@ def open_tables(names: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     if maintained and not os.environ.get("LAKEHOUSE_TABLES"):
         settings = replace(settings, tables=NO_TABLES)
     tables = with_maintained(declared_tables(settings), maintained, settings)
-    declared = {*tables}
     known_addresses = keys_by_address(tables, settings)
     for name in filter(is_address, names):
         address = parse_address(name, base=os.getcwd())
         key = known_addresses.setdefault(real_address(address), key_of(address, tables))
         tables.setdefault(key, adopted_table(key, address))
-    context = LakeContext(
-        lake=open_lake(settings, tables=tables.values()),
-        tables=tables,
-        by_address=frozenset(tables.keys() - declared),
-    )
+    context = LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
     return context, context.choose(names)
 
 
@@ -135,27 +128,12 @@ def resolve_address(address: str) -> str:
 
 
 def print_errors(readings: Sequence[Found[Any]]) -> int:
-    """Prints each distinct error once; returns the exit code of the most severe one, or 0.
-
-    Errors that differ only in the table's key are combined.
-    """
-    tables = dict[str, list[str]]()
-    codes = list[int]()
-    for each in readings:
-        if each.error is None:
-            continue
-        codes.append(each.error.exit_code)
-        key = each.table.key
-        text = f"{type(each.error).__name__}: {each.error}"
-        # `\0` stands for the table's key, also where the key is percent-encoded in an address.
-        without_key = text.replace(key, "\0").replace(quote(key, safe=""), "\0")
-        tables.setdefault(without_key, []).append(key)
-    for without_key, (first, *others) in tables.items():
-        text = without_key.replace("\0", first)
-        count = count_of(len(others), "other table")
-        tell(f"{text} (the same for {count}: {', '.join(others)})" if others else text)
+    """Prints each distinct error once; returns the exit code of the most severe one, or 0."""
+    errors = [each.error for each in readings if each.error is not None]
+    for text in dict.fromkeys(f"{type(error).__name__}: {error}" for error in errors):
+        tell(text)
     # The more severe an error, the smaller is its exit code: `Broken`, `Refused`, `Transient`.
-    return min(codes, default=0)
+    return min((error.exit_code for error in errors), default=0)
 
 
 def keys_by_address(tables: Mapping[str, Table], settings: Settings) -> dict[str, str]:

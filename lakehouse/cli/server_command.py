@@ -1,12 +1,10 @@
 """`lakehouse server`: starts and stops the Spark Connect server, also for one command.
 
 Commands share a lock while they use the lake's Spark Connect server. If a command had to start the
-server, the command stops it again at its end, but waits up to `_OTHERS_SECONDS` for other commands
-that use the server.
+server, the command stops it again at its end, after all other commands that use it.
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import IO, Any
@@ -66,19 +64,12 @@ def server_command(action: str | None, as_json: bool) -> None:
         if not server.stop(settings):
             tell("there was no server to stop")
         state = server.status(settings)
-    _show(settings, state, as_json=as_json)
+    _show(state, as_json=as_json)
 
 
-def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
-    uptime_seconds = None
-    if state.pid is not None:
-        with contextlib.suppress(FileNotFoundError):
-            # Every start writes this file again, so its age is the server's uptime.
-            started = (server.folder(settings) / "pid").stat().st_mtime
-            uptime_seconds = max(0, int(time.time() - started))
+def _show(state: ServerState, *, as_json: bool) -> None:
     document = {
         **attributes(state, "condition", "pid", "port"),
-        "uptime_seconds": uptime_seconds,
         "log": str(state.log),
         "keeper_pid": state.supervisor.pid if state.supervisor else None,  # the documented key
     }
@@ -89,10 +80,6 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     for name, value in document.items():
         if value is not None:
             show(f"  {name:<15} {value}")
-
-
-# How long the command that started the server waits at its end for other commands.
-_OTHERS_SECONDS = 600
 
 
 @contextlib.contextmanager
@@ -148,17 +135,10 @@ def driver_on_demand(settings: Settings) -> Iterator[Callable[[], Any]]:
         yield open_session
 
 
-def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:
-    """Waits until no other command uses the server, at most `seconds`. Prints how long it waits."""
-    minutes = round(seconds / 60)
+def wait_for_other_users(users: IO[str]) -> None:
+    """Waits until no other command uses the server."""
     try:
         take_lock(users, seconds=0)
     except BlockingIOError:
-        tell(f"another command uses this server; waiting for it to end, at most {minutes} min")
-        try:
-            take_lock(users, seconds=seconds)
-        except BlockingIOError:
-            tell(
-                f"another command still uses this server after {minutes} min. The server is "
-                "stopped now; run the other command again"
-            )
+        tell("another command uses this server; waiting for it to end")
+        take_lock(users)

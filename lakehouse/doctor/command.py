@@ -3,15 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import click
 
 from lakehouse.base.errors import LakehouseError, Refused
 from lakehouse.base.settings import ACCEPTED, Settings
-from lakehouse.base.text import count_of
-from lakehouse.cli.output import attributes, flag, json_option, print_grid, show, write_json
+from lakehouse.base.text import Document, count_of
+from lakehouse.cli.output import flag, json_option, print_grid, show, write_json
 from lakehouse.cli.server_command import driver_on_demand
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.doctor.checks import checks_of_lake, checks_of_spark, scratch
@@ -21,15 +19,6 @@ from lakehouse.lake.lake import open_lake
 # values of all others are hidden: `token` is a secret, and a parameter that PySpark does not know
 # becomes a header, which may be a secret.
 _PARAMETER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one check. `sentence` describes what was found, or what to do."""
-
-    name: str
-    state: Literal["ok", "failed"]
-    sentence: str
 
 
 @click.command(
@@ -56,38 +45,40 @@ def doctor_command(with_spark: bool, settings_only: bool, as_json: bool) -> int:
     if settings_only:
         _show_settings(settings_in_force(), as_json=as_json)
         return 0
-    findings = list[Finding]()
-    for finding in _examine(with_spark=with_spark):
-        findings.append(finding)
+    checks = list[Document]()
+    for check in _examine(with_spark=with_spark):
+        checks.append(check)
         if not as_json:
-            style = "green" if finding.state == "ok" else "red"
-            show(f"{finding.state:<8}{finding.name:<20}{finding.sentence}", style=style)
-    failed_count = sum(each.state == "failed" for each in findings)
+            style = "green" if check["state"] == "ok" else "red"
+            show(f"{check['state']:<8}{check['name']:<20}{check['sentence']}", style=style)
+    failed_count = sum(each["state"] == "failed" for each in checks)
     if as_json:
-        checks = [attributes(each, "name", "state", "sentence") for each in findings]
         write_json({"failed": failed_count, "checks": checks})
     else:
-        show(f"{count_of(len(findings), 'check')}: {failed_count} failed")
+        show(f"{count_of(len(checks), 'check')}: {failed_count} failed")
     return Refused.exit_code if failed_count else 0
 
 
-def _examine(*, with_spark: bool) -> Iterator[Finding]:
-    """Runs the checks up to the first one that fails, because each needs those before it."""
+def _examine(*, with_spark: bool) -> Iterator[Document]:
+    """Runs the checks up to the first one that fails, because each needs those before it.
+
+    Yields a document per check. Its `sentence` describes what was found, or what to do.
+    """
     name = "settings"
     try:
         settings = settings_in_force()
         spark = settings.spark.partition(";")[0]
         sentence = f"the lake is {settings.root}, Spark is {spark}"
-        yield Finding(name=name, state="ok", sentence=sentence)
+        yield {"name": name, "state": "ok", "sentence": sentence}
         lake = open_lake(settings)
         with scratch(lake) as folder, driver_on_demand(settings) as open_session:
             checks = checks_of_lake(lake, folder)
             if with_spark:
                 checks |= checks_of_spark(lake, folder, open_session)
             for name, check in checks.items():
-                yield Finding(name=name, state="ok", sentence=check())
+                yield {"name": name, "state": "ok", "sentence": check()}
     except LakehouseError as error:
-        yield Finding(name=name, state="failed", sentence=str(error))
+        yield {"name": name, "state": "failed", "sentence": str(error)}
 
 
 def _show_settings(settings: Settings, *, as_json: bool) -> None:

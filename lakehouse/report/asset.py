@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.keys import REPORT_CRON, by_clock, report_key
+from lakehouse.assets.keys import REPORT_CRON, by_clock
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.text import count_of
 from lakehouse.declare.table import Table
@@ -30,7 +30,7 @@ def report_asset(
     The asset runs every morning. `load_lake` returns the lake and its tables. It is called in a
     run, never while definitions are loaded.
     """
-    key = report_key(name)
+    key = dg.AssetKey(["report", name])
 
     @dg.asset(
         key=key,

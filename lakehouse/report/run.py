@@ -13,6 +13,8 @@ The page is one HTML file, without scripts.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Found, Lake
-from lakehouse.watch.costs.plan import Charge, costs_document, day_of
+from lakehouse.watch.costs.plan import Charge, costs_document, day_of, midnight
 from lakehouse.watch.costs.run import read_charges
 from lakehouse.watch.documents import health_document, history_document
 from lakehouse.watch.due import DueReading, plan_operations
@@ -93,8 +95,16 @@ def read_report(
         "tables": _tables(reading, points),
         "history": [histories[key] for key in declared if key in histories],
         "costs": costs_document(charges, by="table", since=since.isoformat()),
-        "costs_by_day": costs_document(charges, by="day", since=since.isoformat()),
+        "costs_by_day": _costs_by_day(charges),
     }
+
+
+def _costs_by_day(charges: Iterable[Charge]) -> list[list[float]]:
+    """The start of each day with charges, in ms, and its costs in USD."""
+    totals = defaultdict[date, Decimal](Decimal)
+    for charge in charges:
+        totals[charge.day] += charge.usd
+    return [[int(midnight(day).timestamp()) * 1_000, float(totals[day])] for day in sorted(totals)]
 
 
 def _tables(reading: DueReading, points: Mapping[str, list[list[int]]]) -> list[Document]:
@@ -181,7 +191,6 @@ def render_page(report: Document) -> str:
         "noun": count_of,
         "ago": unless_unknown(ago),
         "name": _name,
-        "words": lambda name: name.replace("_", " ").lower(),
     }
     template = environment.get_template("page.html.j2")
     costs_of = {each["name"]: each["usd"] for each in report["costs"]["groups"]}

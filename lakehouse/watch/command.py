@@ -66,21 +66,14 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
     readings = for_each_table(chosen, read)
     if as_json:
-        write_json(
-            [
-                {
-                    **health_document(each),
-                    "declared": each.table.key not in context.by_address,
-                }
-                for each in readings
-            ]
-        )
+        write_json([health_document(each) for each in readings])
     else:
-        _print(readings, verbose=verbose)
+        print_health(readings, verbose=verbose)
     return print_errors(readings)
 
 
-def _print(readings: Sequence[Found[Health]], *, verbose: bool) -> None:
+def print_health(readings: Sequence[Found[Health]], *, verbose: bool = False) -> None:
+    """Prints a table of health, the lowest score first; with `verbose`, also its parts."""
     # The highest score is 100, so tables without a score come last.
     ordered = sorted(readings, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")

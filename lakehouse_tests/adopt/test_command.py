@@ -132,7 +132,7 @@ def test_nothing_is_written_that_stops_the_next_one(terminal: Terminal, warehous
 def test_a_folder_with_an_odd_name_is_one_refused_row(terminal: Terminal, warehouse: Path) -> None:
     LogBuilder(DiskStore(warehouse), "odd[1]").create()
     fleet = terminal.run("adopt", "--prefix", str(warehouse))
-    assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd%5B1%5D" in fleet.stdout
+    assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd" in fleet.stderr
     assert adopted(terminal).count("uri = ") == 2
 
 

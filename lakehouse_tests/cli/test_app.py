@@ -1,15 +1,11 @@
 """Exit codes, errors, help, settings."""
 
 import json
-import signal
-import sys
-import time
 
-import dagster as dg
 import pytest
 
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.cli.app import commands, exit_code_of, interrupt_again
+from lakehouse.cli.app import commands, exit_code_of
 from lakehouse_tests.support.terminal import Terminal, subcommands
 
 EVERY = sorted(subcommands(commands))
@@ -54,30 +50,6 @@ def test_an_interrupt_exits_with_130(terminal: Terminal, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("lakehouse.materialize.command.open_declared", interrupt)
     assert terminal.json("tables", exit_code=130)["error"]["kind"] == "Interrupted"
-
-
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
-def test_an_interrupt_that_python_drops_comes_again(
-    raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Collected:
-        def __del__(self) -> None:
-            raise raised
-
-    def until_interrupted() -> None:
-        collected = Collected()
-        del collected
-        for _ in range(1_000):
-            time.sleep(0.01)  # where an interrupt is raised
-
-    monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
-    # A worker of a parallel run ignores it.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            until_interrupted()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +106,7 @@ def test_the_doctor_tells_where_each_value_comes_from_and_no_secret(terminal: Te
 
 
 def test_a_server_that_never_started_may_be_stopped_again_and_again(terminal: Terminal) -> None:
-    unknown = dict.fromkeys(("pid", "uptime_seconds", "keeper_pid"))
+    unknown = dict.fromkeys(("pid", "keeper_pid"))
     status = {"condition": "stopped", "port": 1, "log": f"{terminal.home}/server/server.log"}
     for action in ([], ["stop"]):
         assert terminal.json("server", *action) == {**status, **unknown}

@@ -110,7 +110,7 @@ def report(**changed: Any) -> dict[str, Any]:
         "tables": [table()],
         "history": run(),
         "costs": costs("bronze/orders"),
-        "costs_by_day": costs("2027-01-01", "2027-01-02"),
+        "costs_by_day": [[NOW_MS, 1.5], [NOW_MS + 24 * HOUR_MS, 3.0]],
         **changed,
     }
 
@@ -127,6 +127,7 @@ def test_the_values_on_the_page_are_those_of_the_report() -> None:
     for text in (
         "1 need attention 41 lowest health of 1 table 1 due now 1 compactions",
         "4.5 USD since S",
+        "4.5 USD on 2 days by costs/chargeback",
         "bronze/orders : it fails",
         "41 bronze/orderssales 1,234 from 3 to 1,234, at most 1,234 1,200 5 GiB 1.5 3 h ago compact",
         ", 0.0123 USD: 9 merge",
@@ -143,7 +144,7 @@ def test_the_values_on_the_page_are_those_of_the_report() -> None:
 def test_what_is_unknown_is_never_shown_as_0() -> None:
     unknown = table(score=None, sentence="it does not exist yet")
     nothing = costs() | {"usd": 0.0, "until": None}
-    page = report(attention=[], tables=[unknown], history=[], costs=nothing, costs_by_day=nothing)
+    page = report(attention=[], tables=[unknown], history=[], costs=nothing, costs_by_day=[])
     shown = Reader(render_page(page)).text
     assert "0 need attention – lowest health" in shown and "– since S" in shown
     assert "– bronze/orderssales it does not exist yet" in shown

@@ -1,14 +1,18 @@
 """The report, from a lake in memory."""
 
 from collections import Counter
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.base.clock import now_ms
+from lakehouse.base.text import DAY_MS
 from lakehouse.lake.state_tables import record_operation
-from lakehouse.report.run import read_report
+from lakehouse.report.run import _costs_by_day, read_report
+from lakehouse.watch.costs.plan import Charge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_assets import example_lake
@@ -63,6 +67,22 @@ def test_each_log_is_read_once(store, report) -> None:
     report("a", "b", "later")
     commits = Counter(name for name in store.was_read if "/_delta_log/" in name)
     assert len(commits) == 4 and set(commits.values()) == {1}
+
+
+def test_costs_by_day_are_in_the_order_of_days() -> None:
+    charges = [
+        Charge(
+            day=date(1970, 1, day),
+            table=table,
+            owner="",
+            part="live",
+            sku="storage/STANDARD",
+            quantity=Decimal(day),
+            unit_price=Decimal("0.5"),
+        )
+        for day, table in ((3, "bronze/a"), (2, "bronze/a"), (2, "bronze/b"))
+    ]
+    assert _costs_by_day(charges) == [[DAY_MS, 2.0], [2 * DAY_MS, 1.5]]
 
 
 def test_failed_checks_and_a_stopped_compaction_need_a_person(

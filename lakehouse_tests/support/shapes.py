@@ -54,11 +54,11 @@ DOCUMENTS = {
     ),
     "health": (
         "lakehouse health",
-        "A table that does not exist or cannot be read has only `table`, `score` (null), `declared` and `sentence`, which says why. Adopted tables also have `uri`.",
+        "A table that does not exist or cannot be read has only `table`, `score` (null) and `sentence`, which says why. Adopted tables also have `uri`.",
     ),
     "adopt": (
         "lakehouse adopt",
-        "`health` is the document of `lakehouse health`. `adopted`: already declared, nothing was written. `held_back` says why it is not compacted. A refused table has `table` null, `uri`, `reason` and `sentence`.",
+        "`health` is the document of `lakehouse health`. `adopted`: already declared, nothing was written. A refused table has `table` null, `uri`, `reason` and `sentence`.",
     ),
     "plan": (
         "lakehouse plan",
@@ -95,7 +95,7 @@ DOCUMENTS = {
     ),
     "report": (
         "lakehouse report",
-        "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 days, by table and by day). `file_counts` are pairs of a time in ms and the live files since then.",
+        "The documents of `health`, `plan` (`operations`), `history` (commits of the last 7 days) and `costs` (30 days, by table). `file_counts` are pairs of a time in ms and the live files since then, `costs_by_day` pairs of a day in ms and its USD.",
     ),
     "materialize": (
         "lakehouse materialize",

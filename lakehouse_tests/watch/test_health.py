@@ -23,7 +23,6 @@ def test_a_missing_table_has_no_score_and_the_worst_table_comes_first(told: Term
         "table": "gold/totals",
         "score": None,
         "sentence": "the table is declared, but does not exist yet",
-        "declared": True,
     }
     lines = told.run("health").stdout.splitlines()
     scores = [line.split()[0] for line in lines[2:]]
