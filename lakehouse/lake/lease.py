@@ -170,12 +170,11 @@ class _Lease(threading.Thread):
 def _read_holder(store: Store, name: str) -> dict[str, Any] | None:
     """The record of a lease; empty if it is damaged, `None` if it was just given back."""
     try:
-        record = json.loads(store.read(name))
+        return json.loads(store.read(name))
     except FileNotFoundError:
         return None
     except ValueError:
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _has_ended(store: Store, name: str, holder: dict[str, Any]) -> bool:

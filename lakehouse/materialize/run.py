@@ -129,7 +129,10 @@ def write_table(
         with session_confs(spark, confs):
             target = commit_rows.apply_properties(session, facts)
             outcome = derive(session, target) if load is None else load.run(target)
-            return commit_rows.with_properties(session, target, outcome)
+            # Before a write, it is too early for a table that does not exist yet, and for the
+            # clustering of an `Overwrite` that replaces columns, which removes it.
+            # Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+            return replace(outcome, facts=commit_rows.apply_properties(session, outcome.facts))
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

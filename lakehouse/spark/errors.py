@@ -86,27 +86,23 @@ def translated(table_key: str = "", *, operation: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        line = first_line(error)
+        causes = causes_of(error)
+        problem = ""
         if is_conflict(error):
-            raise Transient(f"another writer changed the table first: {line}") from error
-        if _is_unreachable(error):
-            raise Transient(
-                f"the Spark server stopped answering in the middle of a statement: {line}"
-            ) from error
-        if _is_session_lost(error):
-            raise Transient(
-                f"the Spark server ended this session, or was restarted: {line}"
-            ) from error
-        if any(cause.condition == _CHECKPOINT_LOST for cause in causes_of(error)):
-            raise Transient(
-                f"rows that Spark had stored for a statement were lost with their executor: {line}"
-            ) from error
+            problem = "another writer changed the table first"
+        elif _is_unreachable(error):
+            problem = "the Spark server stopped answering in the middle of a statement"
+        elif _is_session_lost(error):
+            problem = "the Spark server ended this session, or was restarted"
+        elif any(cause.condition == _CHECKPOINT_LOST for cause in causes):
+            problem = "rows that Spark had stored for a statement were lost with their executor"
+        if problem:
+            raise Transient(f"{problem}: {first_line(error)}") from error
         if _grpc_code(error) == "UNAUTHENTICATED":
             raise Refused(
                 f"the Spark Connect server refused the token in {TOKEN_VARIABLE}. Set the "
                 "variable to the server's token"
             ) from error
-        causes = causes_of(error)
         is_named = bool(table_key) or (bool(operation) and causes[0].is_empty)
         if is_named and is_of_spark(error):
             name = f"{operation} of {table_key}" if table_key else operation

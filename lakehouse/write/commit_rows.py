@@ -35,7 +35,6 @@ The table properties and clustering that a declaration needs are set in these st
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -437,24 +436,6 @@ def apply_properties(session: TableSession, facts: TableFacts | None) -> TableFa
             f"{first_line(error)}. Correct the declaration"
         ) from error
     return session.lake.facts(session.key) if alterations else facts
-
-
-def with_properties(
-    session: TableSession, before: TableFacts | None, outcome: WriteOutcome
-) -> WriteOutcome:
-    """Applies the declaration if the write created the table or removed its clustering.
-
-    Before such a write, `apply_properties` is too early: the table does not exist, or the overwrite
-    removes its clustering again.
-    Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
-    """
-    after = outcome.facts
-    is_new = before is None
-    had_clustering = before is not None and bool(before.snapshot.clustering_columns)
-    has_clustering = after is not None and bool(after.snapshot.clustering_columns)
-    if after is not None and (is_new or (had_clustering and not has_clustering)):
-        after = apply_properties(session, after)
-    return replace(outcome, facts=after)
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
