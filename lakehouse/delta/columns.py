@@ -88,8 +88,7 @@ def type_word(type_: str) -> str:
 
     Of several words for the same type, it is always the same one.
     """
-    match = re.match(r"\w*", type_.strip())
-    word = match[0].upper() if match else ""
+    word = re.split(r"\W", type_.strip().upper(), maxsplit=1)[0]
     return _SYNONYMS.get(word, word)
 
 

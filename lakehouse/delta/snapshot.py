@@ -260,7 +260,7 @@ def live_rows(files: Sequence[DataFile]) -> int | None:
     total = row_total(files)
     if total is None:
         return None
-    return total - sum(file.deleted_row_count for file in files_with_vectors(files))
+    return total - sum(file.deleted_row_count for file in files)
 
 
 def live_bytes(file: DataFile) -> float:

@@ -77,7 +77,13 @@ class Actions:
                 self.adds.append(_added(action))
                 self.changed_data |= flag(action, "dataChange")
             case "remove":
-                self.removes.append(_removed(action))
+                stone = Tombstone(
+                    path=text(action, "path"),
+                    deleted_ms=number_or_none(action, "deletionTimestamp"),
+                    size_bytes=number_or_none(action, "size"),
+                    deletion_vector=vector_id(_vector(action)),
+                )
+                self.removes.append(stone)
                 self.changed_data |= flag(action, "dataChange")
             case "cdc":
                 self.changes.append(text(action, "path"))
@@ -159,15 +165,6 @@ def _added(action: Mapping[str, Any]) -> DataFile:
         row_count=row_count_of(action.get("stats")),
         deletion_vector=vector_id(vector),
         deleted_row_count=0 if vector is None else number(vector, "cardinality"),
-    )
-
-
-def _removed(action: Mapping[str, Any]) -> Tombstone:
-    return Tombstone(
-        path=text(action, "path"),
-        deleted_ms=number_or_none(action, "deletionTimestamp"),
-        size_bytes=number_or_none(action, "size"),
-        deletion_vector=vector_id(_vector(action)),
     )
 
 
