@@ -265,6 +265,7 @@ class MountedStore(Store):
         self.mounts = dict(mounts)
         self.bucket = base.bucket
         self.prefix = base.prefix
+        self.passing = base.passing
 
     def within(self, budget: TimeBudget) -> Store:
         """See `Store.within`."""

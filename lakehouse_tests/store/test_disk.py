@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakehouse.base.errors import Refused
-from lakehouse.store import MountedStore, Store
+from lakehouse.store import MountedStore, S3Store, Store
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY, MORE = "silver/orders", "silver/more"
@@ -90,6 +90,11 @@ def test_no_name_leads_out_of_it(mounted: MountedStore, rest: str) -> None:
         mounted.read(f"{KEY}/{rest}")
     with pytest.raises(Refused):
         mounted.delete_each([f"{KEY}/{rest}"])
+
+
+def test_an_error_that_passes_in_the_lake_passes_in_a_lake_with_mounted_tables() -> None:
+    base = S3Store("bucket", "")
+    assert MountedStore(base, {}).passing == base.passing != frozenset()
 
 
 def test_requests_of_both_places_are_counted_once(mounted: MountedStore) -> None:
