@@ -117,13 +117,13 @@ def actions_of(uri: str, version: int) -> Sequence[dict[str, Any]]:
     return [json.loads(line) for line in name.read_text().splitlines()]
 
 
-def before_each(first: Sequence[Callable[[], object]], work: Callable[..., None]) -> Any:
+def before_each(first: Sequence[Callable[[], object]], work: Callable[..., object]) -> Any:
     """`work`, before whose n-th call the n-th of these functions is called."""
     waiting = [*first]
 
-    def both(*args: Any, **words: Any) -> None:
+    def both(*args: Any, **words: Any) -> object:
         if waiting:
             waiting.pop(0)()
-        work(*args, **words)
+        return work(*args, **words)
 
     return both

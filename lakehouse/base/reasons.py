@@ -112,10 +112,6 @@ class Reason(Enum):
 
     # Why a table is not compacted, however much a compaction would gain.
     OPTED_OUT = "its declaration says {said}, so nothing runs without --anyway"
-    COMMITS_NOT_CONDITIONAL = (
-        "the bucket {bucket} ignores If-None-Match, so a commit could overwrite another one. Use "
-        "AWS S3, or an S3 server that honours conditional writes"
-    )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = "{why}. To run the plan, use lakehouse compact {table}"
     BREAKER_OPEN = (

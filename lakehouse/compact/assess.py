@@ -7,9 +7,6 @@ decisions of the sensor (`read_fleet`). The rules are in `compact/plan`. The lak
 - Pauses.
 - `cold_files`: files in a storage class that is slow or paid to read, of each table. For a lake on
   S3, each loaded inventory replaces these notes. Such files are not compacted.
-- `unreadable_files`: files that deltalake cannot rewrite as Spark reads them, for example with a
-  string that is not UTF-8. The schema does not show this, so a compaction fails and makes the note.
-  While the file is live, Spark compacts the table.
 - How long the lake's newest five compactions took, as factors of the default rates. This prices the
   first compaction of a table (`compact.plan.estimate`).
 
@@ -56,7 +53,7 @@ from lakehouse.compact.plan.history import (
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commits, moves_rows
-from lakehouse.delta.snapshot import Snapshot, TableFacts
+from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Found, Lake, facts_of, for_each_table
 from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
 
@@ -64,18 +61,8 @@ if TYPE_CHECKING:
     from lakehouse.vacuum.inventory.plan import Reconciliation
 
 _COLD = "cold_files"
-_UNREADABLE = "unreadable_files"
 # Failures and speeds of this many days count. A breaker opens for a few days at most.
 _DAYS = 30
-
-
-class UnreadableFileError(Refused):
-    """deltalake cannot rewrite a planned file. `path` is its path in the log, `why` a clause."""
-
-    def __init__(self, table: str, path: str, why: str) -> None:
-        super().__init__(f'compaction of {table}: {why}. Use engine="spark"')
-        self.path = path
-        self.why = why
 
 
 def plan_now(
@@ -83,41 +70,22 @@ def plan_now(
 ) -> CompactionPlan:
     """The plan of a compaction now, by the table's facts and the lake's notes.
 
-    Notes are read only if they can matter: if there is something to merge, cold files on S3,
-    unreadable ones if deltalake would merge, and the speed if the table has no compaction. For
-    `or_refusal`, see `plan_table`.
+    Notes are read only if they can matter. If there is something to merge, these are cold files on
+    S3, and the speed if the table has no compaction. For `or_refusal`, see `plan_table`.
     """
     snapshot = facts.snapshot
     plan = partial(plan_table, table, history=facts.history, now_ms=now_ms(), or_refusal=or_refusal)
     planned = plan(snapshot)
     if not planned.bins:
         return planned
-    if planned.engine == "deltalake":
-        snapshot = with_unreadable_files(lake, snapshot)
     if lake.on_s3(planned.table):
-        cold = frozenset(_noted(lake, _COLD, planned.table).get(planned.table, ()))
-        snapshot = replace(snapshot, cold_files=cold)
-    if snapshot.unreadable_files or snapshot.cold_files:
-        planned = plan(snapshot)
+        cold_files = _cold_files(lake, planned.table).get(planned.table, {})
+        snapshot = replace(snapshot, cold_files=frozenset(cold_files))
+        planned = plan(snapshot) if cold_files else planned
     if not planned.bins or planned.estimate.source != "defaults":
         return planned
     factor = _lake_factor(lake, planned.engine)
     return planned if factor is None else plan(snapshot, lake_factor=factor)
-
-
-def with_unreadable_files(lake: Lake, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with those noted unreadable files that are live."""
-    noted = _noted(lake, _UNREADABLE, snapshot.table).get(snapshot.table, {})
-    if not noted:
-        return snapshot
-    live = {file.path: noted[file.path] for file in snapshot.files if file.path in noted}
-    return replace(snapshot, unreadable_files=live)
-
-
-def note_unreadable_file(lake: Lake, snapshot: Snapshot, error: UnreadableFileError) -> None:
-    """Adds a file to the table's note, and drops files that are no longer live."""
-    files = {**with_unreadable_files(lake, snapshot).unreadable_files, error.path: error.why}
-    put_records(lake, _UNREADABLE, {(snapshot.table, ""): files})
 
 
 def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
@@ -125,7 +93,7 @@ def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
 
     The inventory does not cover tables outside the lake, so their notes stay.
     """
-    noted = _noted(lake, _COLD)
+    noted = _cold_files(lake)
     found = {table.table: dict(table.cold_files) for table in reconciliation.tables}
     changed = dict[tuple[str, str], Any]()
     for table in noted.keys() | found.keys():
@@ -135,10 +103,10 @@ def note_cold_files(lake: Lake, reconciliation: "Reconciliation") -> None:
     put_records(lake, _COLD, changed)
 
 
-def _noted(lake: Lake, kind: str, table_key: str | None = None) -> dict[str, dict[str, str]]:
-    """The noted files of each table, or of one, and a text about each file."""
+def _cold_files(lake: Lake, table_key: str | None = None) -> dict[str, dict[str, str]]:
+    """The noted cold files of each table, or of one, with their storage classes."""
     with contextlib.suppress(LakehouseError):
-        noted = read_records(lake, kind, table_key)
+        noted = read_records(lake, _COLD, table_key)
         return {table: files for (table, _), files in noted.items()}
     return {}
 
@@ -326,7 +294,16 @@ def read_fleet(
             return None
         if on_facts is not None:
             on_facts(table, facts)
-        return _reading(lake, table, facts)
+        failures = failed_tries(lake, table.key)
+        assessed = assess(lake, table, facts, failures)
+        known = CompactionCandidate(
+            state=assessed.state,
+            policy=table.compaction_policy,
+            failures=failures,
+            pause=pause_of(lake, table.key),
+            hold=without_spark(table.key, assessed.state.engine),
+        )
+        return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
 
     readings = for_each_table(tables, read)
     candidates = list[CompactionCandidate]()
@@ -372,19 +349,6 @@ def _write_times(facts: TableFacts) -> Sequence[int]:
     """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
     commits = facts.history.commits
     return [each.committed_ms for each in commits if each.changed_data and not moves_rows(each)]
-
-
-def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
-    failures = failed_tries(lake, table.key)
-    assessed = assess(lake, table, facts, failures)
-    known = CompactionCandidate(
-        state=assessed.state,
-        policy=table.compaction_policy,
-        failures=failures,
-        pause=pause_of(lake, table.key),
-        hold=without_spark(table.key, assessed.state.engine),
-    )
-    return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
 
 
 def _operation(reading: Found[TableReading], decision: Decision) -> Operation:

@@ -18,7 +18,6 @@ from lakehouse.assets.runs import (
     AUTOMATION_TAG,
     asked_by_person,
     errors_for_dagster,
-    machine_tag,
     process_tag,
 )
 from lakehouse.base.errors import LakehouseError, Refused, Transient
@@ -34,10 +33,6 @@ from lakehouse.write.outcome import WriteOutcome
 
 if TYPE_CHECKING:
     from lakehouse.assets.resources import LazyPySparkResource
-
-# The tag of a run that was refused before it began. Its value is the run's id, because Dagster
-# copies tags to re-executed runs.
-REFUSED = "refused"
 
 
 class CompactionConfig(dg.Config):
@@ -184,9 +179,7 @@ def table_events(
 def _hold_before_start(
     context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
 ) -> Explanation | None:
-    """Why a run by the clock is skipped, or `None`.
-
-    Any other run is refused before it begins, so that it does not count as an attempt.
+    """Why a run by the clock is skipped, or `None`. Any other run is refused.
 
     Raises:
         Refused: the table may not be compacted now, for example because it is paused, and `anyway`
@@ -197,12 +190,6 @@ def _hold_before_start(
         with suppress(LakehouseError):  # if the log cannot be read, the compaction reports why
             facts = lake.facts(table.key)
         return hold_now(lake, table, facts.history if facts else None)
-    try:
-        if not anyway:
-            refuse_held(lake, table)
-    except Refused:
-        context.instance.add_run_tags(
-            context.run.run_id, {machine_tag(REFUSED): context.run.run_id}
-        )
-        raise
+    if not anyway:
+        refuse_held(lake, table)
     return None

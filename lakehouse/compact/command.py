@@ -162,8 +162,6 @@ def resume_command(table: str, as_json: bool) -> None:
         return
     if pause is None:
         sentence = "it was not paused"
-    elif pause.since_ms == 0:  # the record of the pause is damaged
-        sentence = "resumed"
     else:
         sentence = f"resumed; it had been paused since {utc_text(pause.since_ms)}"
     show(f"{table}: {sentence}")
@@ -172,7 +170,7 @@ def resume_command(table: str, as_json: bool) -> None:
 def _document(pause: Pause, *, paused: bool) -> Document:
     """The JSON document of both commands: the new pause, or the pause that was removed.
 
-    `since_ms` is null if the table was not paused, or if the record of its pause is damaged.
+    `since_ms` is null if the table was not paused.
     """
     return {
         "table": pause.table,

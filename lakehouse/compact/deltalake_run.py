@@ -1,4 +1,4 @@
-"""Compacts a table with deltalake, or undoes such a compaction, without Spark and Java.
+"""Compacts a table with deltalake, without Spark and Java.
 
 deltalake 1.6.6 commits an OPTIMIZE even if another OPTIMIZE has replaced the same files in the
 meantime, which doubles their rows. It also ignores its limit of retries. So deltalake only rewrites
@@ -10,8 +10,8 @@ commits the result to the table.
    deltalake respells the paths in a log: `ä` becomes `%C3%A4`. In the workshop's log, an entry
    above the target size ends each bin (the planned files that become one file).
 2. deltalake compacts the workshop. Its commit there names the files that it wrote. If deltalake
-   cannot read a planned file, or reads it differently from Spark, the file is named, and Spark has
-   to compact the table. Statistics that may be wrong are omitted.
+   cannot rewrite the planned files, or reads one differently from Spark, Spark has to compact the
+   table. Statistics that may be wrong are omitted.
 3. The written files are copied into the table's folder. If it is certain that nothing was
    committed, the copies are deleted again. A killed run leaves them, as any killed writer does.
 4. The commit, with the plan's figures, creates the table's next version if that does not exist.
@@ -32,7 +32,6 @@ commits the result to the table.
 - No row becomes invisible: bounds that may be wrong are omitted, because readers skip a file or a
   row group by its bounds. (Exception: footers keep the bounds of floats inside structs, because
   deltalake accepts no options for these columns.)
-- An undo commits directly after the newest version of the compaction, or not at all.
 """
 
 import json
@@ -49,9 +48,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.processes import hold_lock
-from lakehouse.compact.assess import UnreadableFileError
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
@@ -60,11 +58,11 @@ from lakehouse.lake.commits import (
     commit_after_newest,
     encoded,
     file_action,
-    open_same_table,
     storage_errors,
     table_location,
 )
 from lakehouse.lake.lake import Lake
+from lakehouse.spark.errors import first_line
 from lakehouse.store import DiskStore, S3Store
 from lakehouse.store.s3 import download, upload
 
@@ -85,6 +83,10 @@ class CommitFailedError(Exception):
     """
 
 
+class UnreadableFileError(Refused):
+    """deltalake cannot rewrite the planned files, or would misread one."""
+
+
 def compact_by_deltalake(
     lake: Lake, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str
 ) -> None:
@@ -92,7 +94,7 @@ def compact_by_deltalake(
 
     Raises:
         CommitFailedError: another writer changed planned files or the table itself.
-        UnreadableFileError: deltalake cannot read a planned file, or would misread it.
+        UnreadableFileError: deltalake cannot rewrite the planned files, or would misread one.
         Transient: other writers always committed first, or the next version exists, but the log
             does not show it.
     """
@@ -100,32 +102,21 @@ def compact_by_deltalake(
     with table_location(lake, key) as location, _workshop(lake, key) as folder:
         inputs = _fetch(planned, folder, location, Path(lake.table_uri(key)).absolute())
         with storage_errors(f"compaction of {key}"):
-            schema: Actions = [{kind: action} for kind, action in snapshot.definition.items()]
-            _write_log(inputs, folder, planned, [*schema])
+            _write_log(inputs, folder, planned, snapshot)
             try:
                 actions = _rewrite(inputs, folder, planned, user_metadata)
             except Exception as error:
-                unreadable = _find_unreadable(inputs, folder, schema)
-                if unreadable is not None:
-                    raise UnreadableFileError(key, *unreadable) from error
-                raise
+                raise UnreadableFileError(
+                    f"compaction of {key}: deltalake cannot rewrite the planned files "
+                    f'({first_line(error)}). Use engine="spark"'
+                ) from error
         written = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         paths_in_log = {folder / inside: file.path for inside, file in inputs.items()}
         misread = find_misread(paths_in_log, [folder / name for name in written])
         if misread is not None:
-            raise UnreadableFileError(key, *misread)
+            raise UnreadableFileError(f'compaction of {key}: {misread}. Use engine="spark"')
         with _delivered(folder, written, location):
             _commit(lake, snapshot, planned, actions, location)
-
-
-def restore_after(lake: Lake, before: Snapshot, newest: int, user_metadata: str) -> None:
-    """Restores the version of `before` in a commit after version `newest`, or raises."""
-    from deltalake import CommitProperties
-
-    properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
-    with storage_errors(f"RESTORE of {before.table}"):
-        table = open_same_table(lake, before, version=newest)
-        table.restore(before.version, commit_properties=properties)
 
 
 @contextmanager
@@ -174,8 +165,9 @@ def _fetch(planned: CompactionPlan, folder: Path, location: Location, root: Path
     return links
 
 
-def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, actions: Actions) -> None:
-    """Writes the log of the workshop (step 1): `actions`, then the planned files by bin."""
+def _write_log(inputs: Inputs, folder: Path, planned: CompactionPlan, snapshot: Snapshot) -> None:
+    """Writes the log of the workshop (step 1): the table's metadata, and its files by bin."""
+    actions: Actions = [{kind: action} for kind, action in snapshot.definition.items()]
     remaining = iter(inputs.items())
     for number, bin_ in enumerate(planned.bins):
         for inside, file in islice(remaining, len(bin_.files)):
@@ -244,32 +236,6 @@ def _copy_file(folder: Path, name: str, location: Location) -> None:
     store.copy(written, f"{prefix}{name}", of=workshop)
 
 
-def _find_unreadable(inputs: Inputs, folder: Path, schema: Actions) -> tuple[str, str] | None:
-    """The path in the log of the first input that deltalake cannot read by itself, and the reason.
-
-    Each input becomes, in turn, the only file of the table in `folder`, a workshop. `None` if
-    deltalake reads all inputs.
-    """
-    from deltalake import DeltaTable, QueryBuilder
-
-    log = folder / "_delta_log"
-    for inside, file in inputs.items():
-        for commit in log.iterdir():
-            commit.unlink()
-        actions = [*schema, file_action("add", replace(file, path=inside))]
-        (log / f"{0:020}.json").write_bytes(encoded(actions))
-        table = DeltaTable(folder.absolute().as_uri())
-        query = QueryBuilder().register("files", table)
-        for field in table.schema().fields:
-            quoted = field.name.replace('"', '""')
-            try:
-                for _ in query.execute(f'SELECT "{quoted}" FROM files'):  # noqa: S608
-                    pass
-            except Exception:
-                return file.path, f"deltalake cannot read column {field.name!r} of {file.path}"
-    return None
-
-
 def _commit(
     lake: Lake,
     snapshot: Snapshot,
@@ -281,7 +247,7 @@ def _commit(
     planned_paths = {file.path for bin_ in planned.bins for file in bin_.files}
 
     def check(newest: Snapshot) -> None:
-        if _unchangeable(newest) != _unchangeable(snapshot):
+        if newest.definition != snapshot.definition:
             raise CommitFailedError("another writer changed the table's metadata or protocol")
         # A file that got a deletion vector after the plan counts as removed.
         live_paths = {file.path for file in newest.files if file.deletion_vector is None}
@@ -294,17 +260,6 @@ def _commit(
     commit_after_newest(lake, snapshot, location, actions, check)
 
 
-def _unchangeable(snapshot: Snapshot) -> tuple[object, ...]:
-    """The facts about the table that must not change between the plan and the commit."""
-    return (
-        snapshot.table_id,
-        snapshot.columns,
-        snapshot.partition_columns,
-        snapshot.features,
-        snapshot.properties,
-    )
-
-
 _SPARK_VERSION = b"org.apache.spark.version"
 # Spark versions before 3.1.0 write Julian dates or INT96 times. Later versions do so only in files
 # with one of these keys.
@@ -315,8 +270,8 @@ _JULIAN_KEYS = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark
 _INEXACT_TYPES = re.compile(r"float|double|decimal\((1[6-9]|[23]\d),\d+\)")
 
 
-def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> tuple[str, str] | None:
-    """The path in the log of an input that deltalake read differently from Spark, and the reason.
+def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> str | None:
+    """Why deltalake read an input differently from Spark, as a clause.
 
     Spark ignores the case of column names, and converts dates of the Julian calendar. deltalake
     reads a column as null if the case of its name differs, and does not convert dates. The
@@ -339,7 +294,7 @@ def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> tuple[s
         elif spark_version < _FIRST_GREGORIAN_VERSION or not _JULIAN_KEYS.isdisjoint(metadata):
             reason = "dates of an old calendar"
         if reason:
-            return path_in_log, f"deltalake would misread {path_in_log}, which has {reason}"
+            return f"deltalake would misread {path_in_log}, which has {reason}"
     return None
 
 

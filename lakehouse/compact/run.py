@@ -3,14 +3,13 @@
 1. The table's lock is taken. A commit that an earlier run did not verify is verified now.
 2. The plan is made from the log. If there is nothing to do, the compaction ends here.
 3. A note in the lake records that a commit must be verified. OPTIMIZE runs on the plan's
-   partitions, with the plan's file sizes, and writes the plan's figures into its commit.
+   partitions, with the plan's file sizes, and writes the plan's figures into its commit. If
+   deltalake cannot rewrite the files and `engine="auto"` is declared, Spark runs the same plan.
 4. OPTIMIZE fails if another writer removed a planned file first. The wasted work is recorded, and
    steps 2 and 3 are repeated, at most twice, without the partitions in which the other writer
    removed files.
 5. The log is read again, to see which files were actually removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
-7. If deltalake cannot read a planned file, the file is noted. With `engine="auto"`, the compaction
-   starts again, and Spark runs it.
 
 **Safety properties**
 - Only the OPTIMIZE of Delta or deltalake replaces files. Its commit changes no data and deletes
@@ -23,6 +22,7 @@
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -34,35 +34,33 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.operation import UpkeepOperation
 from lakehouse.compact.assess import (
-    UnreadableFileError,
-    account_of,
-    note_unreadable_file,
+    failed_tries,
     plan_now,
-    with_unreadable_files,
 )
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
 from lakehouse.compact.plan.estimate import speed_factors
-from lakehouse.compact.plan.history import CompactionOutcome, entries_of, operation_of
-from lakehouse.compact.plan.target_size import choose_engine, may_need_no_spark
+from lakehouse.compact.plan.history import CompactionOutcome, account_for, operation_of
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.table import Table
-from lakehouse.delta.commits import Commit
+from lakehouse.delta.commits import Commit, engine_of
 from lakehouse.delta.log import TableFacts, history_since
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import Snapshot, types_by_name
+from lakehouse.lake.commits import refuse_unsafe_commits, with_due_checkpoint
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
 from lakehouse.lake.state_tables import record_if_possible
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
 from lakehouse.spark.frames import retry_conflicts
-from lakehouse.spark.session import task_slots
+from lakehouse.spark.session import prepare_session, task_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TRIES = 3
+_LOG = logging.getLogger(__name__)
 
 
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
@@ -93,42 +91,40 @@ def compact(
             server does not answer.
         Broken: the rows after the compaction differ from the rows before it.
     """
-    session: SparkSession | None = None
-    known: TableFacts | None = None
-    engine = "spark"
-    if may_need_no_spark(table):
-        known = lake.facts(table.key)
-        engine = "deltalake"
-    if known is not None:
-        engine, _ = choose_engine(table, with_unreadable_files(lake, known.snapshot))
-    if engine == "spark":
-        session = spark() if callable(spark) else spark
     attempt = Attempt(
         lake=lake,
         table=table,
         run=owner or uuid4().hex,
         by_person=by_person,
-        spark=session,
-        known=known,
+        open_spark=spark if callable(spark) else lambda: spark,
     )
-    try:
-        return _compact_and_record(attempt, owner=owner or f"compaction of {table.key}")
-    except UnreadableFileError as error:
-        facts = lake.facts(table.key)
-        if facts is None:
-            raise
-        note_unreadable_file(lake, facts.snapshot, error)
-        if table.compaction.engine == "deltalake":
-            raise
-    return compact(lake, spark, table, owner=owner, by_person=by_person)
+    with (
+        failure_recorded(attempt),
+        translated(table.key, operation="compaction"),
+        hold(lake, None, table.key, owner=owner or f"compaction of {table.key}"),
+    ):
+        verify_left(lake, attempt.session, table.key)
+        outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
+    entry = outcome.entry
+    if entry is None:
+        return outcome
+    engine = entry.compaction.engine
+    factors = speed_factors(outcome.facts.history.compactions(), engine)
+    operation = replace(
+        operation_of(table.key, entry, table.prices),
+        run=attempt.run,
+        by_person=by_person,
+        detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
+    )
+    record_if_possible(lake, operation)
+    return outcome
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """A table to compact, and the progress. Without a session, deltalake compacts it.
+    """A table to compact, and the progress.
 
     - `run` names the run that compacts.
-    - `known` are facts that were read before the table's lock was taken, if any.
     - `started` and `planned` describe the last statement.
     - `conflicts` are the statements that lost a conflict, and `contested` are the partitions in
       which other writers then removed files.
@@ -137,13 +133,20 @@ class Attempt:
     lake: Lake
     table: Table
     run: str
+    open_spark: "Callable[[], SparkSession]"
     by_person: bool = False
-    spark: "SparkSession | None" = None
-    known: TableFacts | None = None
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
     conflicts: list[UpkeepOperation] = field(default_factory=list[UpkeepOperation])
     contested: frozenset[TypedPartition] = frozenset()
+
+    def session(self) -> "SparkSession":
+        """Opens a session whose commits are safe."""
+        spark = prepare_session(self.open_spark())
+        refuse_unsafe_commits(
+            self.lake, spark, self.table.key, asked=f"compaction of {self.table.key}"
+        )
+        return spark
 
     def record(self, result: Literal["failed", "conflict"], why: str) -> UpkeepOperation:
         """Records that the last statement failed, or lost a conflict, in the lake's operations."""
@@ -169,42 +172,11 @@ class Attempt:
         return operation
 
 
-def _compact_and_record(attempt: Attempt, *, owner: str) -> CompactionOutcome:
-    """Compacts the table under its lock, and adds the outcome to the lake's operations."""
-    lake = attempt.lake
-    table = attempt.table
-    with (
-        failure_recorded(attempt),
-        translated(table.key, operation="compaction"),
-        hold(lake, attempt.spark, table.key, owner=owner),
-    ):
-        verify_left(lake, attempt.spark, table.key)
-        outcome = retry_conflicts(partial(_compact, attempt), tries=_TRIES)
-    entry = outcome.entry
-    if entry is None:
-        return outcome
-    # Unreadable operations must not fail a compaction that has succeeded.
-    with contextlib.suppress(LakehouseError):
-        outcome = replace(outcome, account=account_of(lake, table, outcome.facts))
-    engine = outcome.plan.engine
-    factors = speed_factors(outcome.facts.history.compactions(), engine)
-    operation = replace(
-        operation_of(table.key, entry, table.prices),
-        run=attempt.run,
-        by_person=attempt.by_person,
-        detail={"speed_factors": {engine: round(factors[-1], 4)} if factors else {}},
-    )
-    record_if_possible(lake, operation)
-    return outcome
-
-
 def _compact(attempt: Attempt) -> CompactionOutcome:
     """Runs steps 2 to 6 once."""
     lake = attempt.lake
     table = attempt.table
-    facts = attempt.known
-    if facts is None or lake.has_moved_on(table.key, facts.newest):
-        facts = lake.facts(table.key)
+    facts = lake.facts(table.key)
     if facts is None:
         raise Refused(
             f"compaction of {table.key}: there is no table yet. "
@@ -221,10 +193,8 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     compared = None
     with settled(lake, table.key, mark):
         if commit is not None:
-            compared = verify(lake, attempt.spark, facts.snapshot, after, commit)
-    if commit is not None and planned.engine == "deltalake":
-        from lakehouse.lake.commits import with_due_checkpoint
-
+            compared = verify(lake, attempt.session, facts.snapshot, after, commit)
+    if commit is not None and engine_of(commit) == "deltalake":
         after = with_due_checkpoint(lake, after)
     return replace(
         _outcome(attempt, planned, commit, after),
@@ -241,13 +211,15 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
         Exception: the statement's own error. Nothing was committed after a conflict.
     """
     lake = attempt.lake
+    spark = attempt.session() if planned.engine == "spark" else None
     expect_verification(lake, attempt.table.key, mark, version=snapshot.version)
     attempt.started = time.monotonic()
     attempt.planned = planned
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
     metadata = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
     try:
-        _run(attempt, snapshot, planned, json.dumps(metadata, separators=(",", ":")))
+        user_metadata = json.dumps(metadata, separators=(",", ":"))
+        _run(attempt, spark, snapshot, planned, user_metadata)
     except Exception as error:
         if is_conflict(error):
             attempt.conflicts.append(attempt.record("conflict", first_line(error)))
@@ -258,20 +230,27 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
     return time.monotonic() - attempt.started
 
 
-def _run(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, user_metadata: str) -> None:
-    """Runs the plan's statement by the plan's engine."""
+def _run(
+    attempt: Attempt,
+    spark: "SparkSession | None",
+    snapshot: Snapshot,
+    planned: CompactionPlan,
+    user_metadata: str,
+) -> None:
+    """Runs the plan by its engine. With `engine="auto"`, Spark runs what deltalake cannot."""
     lake = attempt.lake
-    if planned.engine == "deltalake":
-        from lakehouse.compact.deltalake_run import compact_by_deltalake
+    if spark is None:
+        from lakehouse.compact.deltalake_run import UnreadableFileError, compact_by_deltalake
 
-        compact_by_deltalake(lake, snapshot, planned, user_metadata)
-        return
-    if attempt.spark is None:
-        raise Transient(
-            f"compaction of {attempt.table.key}: deltalake can no longer compact the table, "
-            f"because {planned.why_not_deltalake}. Try again; the next run uses Spark"
-        )
-    run_statement(attempt.spark, snapshot, planned, user_metadata)
+        try:
+            compact_by_deltalake(lake, snapshot, planned, user_metadata)
+            return
+        except UnreadableFileError as error:
+            if attempt.table.compaction.engine == "deltalake":
+                raise
+            _LOG.warning("%s. Spark compacts the table instead", error)
+        spark = attempt.session()
+    run_statement(spark, snapshot, planned, user_metadata)
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
@@ -318,13 +297,22 @@ def _outcome(
 ) -> CompactionOutcome:
     """The outcome of a plan and its `commit`, which `facts` include."""
     conflicts = attempt.conflicts
-    on_s3 = facts.snapshot.on_s3
-    entries = entries_of(facts.history, prices=attempt.table.prices, on_s3=on_s3)
-    version = commit.version if commit else None
-    entry = next((each for each in entries if each.compaction.version == version), None)
+    account = None
+    entry = None
+    if commit is not None:
+        table = attempt.table
+        failures = list[UpkeepOperation]()
+        # Unreadable operations must not fail a compaction that has succeeded.
+        with contextlib.suppress(LakehouseError):
+            failures = failed_tries(attempt.lake, table.key)
+        on_s3 = facts.snapshot.on_s3
+        account = account_for(facts.history, failures, prices=table.prices, on_s3=on_s3)
+        entries = (each for each in account.entries if each.compaction.version == commit.version)
+        entry = next(entries, None)
     return CompactionOutcome(
         plan=planned,
         entry=entry,
+        account=account,
         conflicts=len(conflicts),
         wasted_bytes=sum(each.wasted_bytes for each in conflicts),
         wasted_seconds=sum(each.seconds or 0.0 for each in conflicts),
@@ -372,10 +360,11 @@ def run_statement(
         # other tables, this setting would only make the rewrite slower, by 3 %.
         confs[temporary_confs.ANSI] = "false"
     match planned.statement:
-        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+        case Packing(smaller_than_bytes=smaller_than_bytes):
             confs |= {
                 temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
-                temporary_confs.DELETED_ROWS: str(ratio),
+                # Large files with deleted rows are left to a purge.
+                temporary_confs.DELETED_ROWS: "1.0",
                 **_confs_for_idle_cores(spark, planned),
             }
             statement = statements.optimize(snapshot.uri, predicate)

@@ -9,13 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
 import dagster as dg
 
 from lakehouse.assets.dagster_records import (
     ended_runs,
-    is_canceled,
     newest_facts,
     reader_runs,
     recent_runs,
@@ -23,13 +21,11 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key
 from lakehouse.assets.metadata import sensed_state
-from lakehouse.assets.runs import read_tag, repeated_by_person
+from lakehouse.assets.runs import repeated_by_person
 from lakehouse.base.clock import now_ms
-from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.errors import Transient
 from lakehouse.base.operation import UpkeepOperation
-from lakehouse.base.reasons import Explanation
 from lakehouse.compact.assess import failed_tries, without_spark
-from lakehouse.compact.asset import REFUSED
 from lakehouse.compact.plan.decision import (
     CYCLE_MS,
     Bounds,
@@ -44,7 +40,6 @@ from lakehouse.compact.plan.decision import (
     run_key,
 )
 from lakehouse.declare.table import Table
-from lakehouse.lake.commits import storage_fault
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
@@ -104,14 +99,7 @@ def weigh_fleet(
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd,
     )
-    decisions = decide_fleet(candidates, bounds=bounds, now_ms=now)
-    # Storage is tested only for tables that are about to be compacted.
-    requested = {each.table for each in decisions if each.request}
-    faults = {key: fault for key in requested if (fault := _storage_fault(lake, key))}
-    if not faults:
-        return decisions
-    held = [replace(each, hold=faults.get(each.state.table, each.hold)) for each in candidates]
-    return decide_fleet(held, bounds=bounds, now_ms=now)
+    return decide_fleet(candidates, bounds=bounds, now_ms=now)
 
 
 def _candidates(
@@ -151,13 +139,6 @@ def _candidates(
     return candidates
 
 
-def _storage_fault(lake: Lake, table_key: str) -> Explanation | None:
-    """Why no commit to the table is safe. If the test itself fails, the run reports why."""
-    with suppress(LakehouseError):
-        return storage_fault(lake, table_key)
-    return None
-
-
 def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Mapping[str, list[Try]]:
     """The ended runs that were requested for exactly these states, by table.
 
@@ -181,15 +162,8 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Mappin
         state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
         if state is None or (repeated_by_person(run.tags) and not run.is_success):
             continue
-        result: Literal["succeeded", "failed", "refused", "canceled"] = "failed"
-        if run.is_success:
-            result = "succeeded"
-        elif read_tag(run.tags, REFUSED) == run.run_id:
-            result = "refused"
-        elif is_canceled(instance, record):
-            result = "canceled"
         ended_seconds = record.end_time or record.update_timestamp.timestamp()
-        tries[state.table].append(Try(result=result, ended_ms=int(ended_seconds * 1000)))
+        tries[state.table].append(Try(succeeded=run.is_success, ended_ms=int(ended_seconds * 1000)))
     return tries
 
 

@@ -9,16 +9,15 @@ rows cannot be compared.
    partition has as many rows as before, provided that the writers counted correctly. A value that
    changed within the bounds of its column is not detected.
 2. Otherwise Spark counts the rows and sums a hash of their content by partition, before and after
-   the commit (`content_sums`). Without a session, after a compaction by deltalake, the row
-   counts by partition in the log decide: a bound alone may differ only in its spelling.
+   the commit (`content_sums`). After a compaction by deltalake, the row counts by partition in the
+   log decide: a bound alone may differ only in its spelling.
 3. If counts or sums differ, or the added files cannot be read, the version before the commit is
    restored, and the error reports the difference.
 
 **Safety properties** (tests in `test_verify.py`, `test_undo.py`)
-- If another writer has committed since, nothing is restored, because its rows would be lost.
-- RESTORE replaces whatever version is the newest when it starts. If another writer commits between
-  our check and the RESTORE, the message names the versions whose rows are lost.
-- The log decides whether a RESTORE was committed. If it shows none, the message reports this.
+- If another writer has committed since, nothing is restored, because its rows would be lost. The
+  RESTORE is a conditional commit of ours: it becomes the version after the compaction's, or none.
+- If it is unknown whether the RESTORE was committed, the message says how to find out.
 - Tables that read this table's changes get no row twice: our RESTORE is marked, and they skip it.
 - The rows to compare are fixed by version, file and deletion vector, whatever others commit later.
 - If a row count is unknown, or a count or statistic differs, Spark compares every row.
@@ -30,21 +29,29 @@ rows cannot be compared.
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 from uuid import uuid4
 
+from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.paths import bare_uri, is_absolute
+from lakehouse.base.text import count_of
 from lakehouse.compact.plan.history import Comparison
-from lakehouse.delta.commits import Commit, Commits, prediction_in
+from lakehouse.delta.commits import Commit, engine_of, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.log.actions import each_statistics
+from lakehouse.delta.log.actions import adds_at, each_statistics
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
+from lakehouse.lake.commits import (
+    commit_after_newest,
+    commit_info,
+    file_action,
+    table_location,
+)
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
@@ -57,7 +64,6 @@ from lakehouse.spark.temporary_confs import (
     OPEN_BYTES,
     OPEN_COST,
     READ_WHOLE,
-    USER_METADATA,
     session_confs,
 )
 from lakehouse.store import Store
@@ -66,7 +72,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# A row count, and the sum of the hashes of these rows.
+# A row count, and the sum of the hashes of these rows, modulo 2**64.
 RowSum = tuple[int, int]
 PartitionSums = Mapping[TypedPartition, RowSum]
 
@@ -90,30 +96,27 @@ class Side:
 
 
 def content_sums(
-    spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]
-) -> list[PartitionSums]:
-    """For each side, row counts and sums of hashes by partition.
+    spark: "SparkSession", snapshot: Snapshot, side: Side, newest: int
+) -> PartitionSums:
+    """Row counts and sums of hashes by partition. Partitions without rows are omitted.
 
-    Partitions without rows are omitted.
+    Version `newest` has the same columns as the side's, and Delta has it in memory.
     """
-    # The newest version has the same columns as the others, and Delta has it in memory.
-    newest = max(side.version for side in sides)
+    answer: Mapping[str, RowSum] = {}
+    if side.files:
+        with session_confs(spark, READ_CONFS):
+            answer = _by_file(snapshot, _rows_of(spark, snapshot, side, newest))
     types = types_by_name(snapshot.columns)
-    sums_of_sides = list[PartitionSums]()
-    with session_confs(spark, READ_CONFS):
-        for side in sides:
-            answer: Mapping[str, RowSum] = {}
-            if side.files:
-                answer = _by_file(snapshot, _rows_of(spark, snapshot, side, newest))
-            sums: dict[TypedPartition, RowSum] = {}
-            for file in side.files:
-                row_count, hash_sum = _sum_of(snapshot, file, answer)
-                if row_count:
-                    partition = typed_partition(file.partition, types)
-                    partition_count, partition_sum = sums.get(partition, (0, 0))
-                    sums[partition] = (partition_count + row_count, partition_sum + hash_sum)
-            sums_of_sides.append(sums)
-    return sums_of_sides
+    sums: dict[TypedPartition, RowSum] = {}
+    for file in side.files:
+        row_count, hash_sum = _sum_of(snapshot, file, answer)
+        if row_count:
+            partition = typed_partition(file.partition, types)
+            partition_count, partition_sum = sums.get(partition, (0, 0))
+            # Spark's own sums wrap at 64 bits, too, since ANSI is off.
+            total_sum = (partition_sum + hash_sum) % 2**64
+            sums[partition] = (partition_count + row_count, total_sum)
+    return sums
 
 
 def _sum_of(snapshot: Snapshot, file: DataFile, answer: Mapping[str, RowSum]) -> RowSum:
@@ -144,19 +147,12 @@ def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, RowSum]:
     hashed = frame.select(
         F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash")
     )
-    # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
-    high = F.sum(F.shiftright("hash", 32))
-    low = F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
-    rows = (
-        hashed.groupBy("path")
-        .agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low"))
-        .collect()
-    )
-    sums = dict[str, RowSum]()
-    for row in rows:
-        hash_sum = (row["high"] << 32) + row["low"]
-        sums[_comparable_path(snapshot, row["path"])] = (row["row_count"], hash_sum)
-    return sums
+    row_count = F.count(F.lit(1)).alias("row_count")
+    hash_sum = F.sum("hash").alias("hash_sum")
+    rows = hashed.groupBy("path").agg(row_count, hash_sum).collect()
+    return {
+        _comparable_path(snapshot, row["path"]): (row["row_count"], row["hash_sum"]) for row in rows
+    }
 
 
 def _path(snapshot: Snapshot, path: str) -> str:
@@ -191,11 +187,6 @@ def _rows_of(spark: "SparkSession", snapshot: Snapshot, side: Side, newest: int)
         return table
     partitions = sorted({file.partition for file in side.files}, key=str)
     return table.where(statements.partition_predicate(snapshot.columns, partitions))
-
-
-def is_unreadable(error: Exception) -> bool:
-    """Whether files may be missing or damaged. False if the server was lost, or for a conflict."""
-    return is_of_spark(error) and not is_lost(error) and not is_conflict(error)
 
 
 class Expected(NamedTuple):
@@ -259,14 +250,15 @@ def _name(table_key: str) -> str:
 
 def verify(
     lake: Lake,
-    spark: "SparkSession | None",
+    open_spark: "Callable[[], SparkSession]",
     before: Snapshot,
     after: TableFacts,
     commit: Commit,
 ) -> Comparison:
     """Compares the rows before and after the commit of a compaction.
 
-    `before` is the snapshot that the compaction planned for. `after` has the current facts.
+    `before` is the snapshot that the compaction planned for. `after` has the current facts. A
+    session is opened only if Spark has to compare rows.
 
     Raises:
         Broken: the rows differ, or the added files cannot be read. The version before the commit
@@ -279,26 +271,21 @@ def verify(
         row_count = equal_by_log(lake.store, before, removed, added)
         if row_count is not None:
             return Comparison(by="rows", row_count=row_count)
-    if spark is None:
+    if engine_of(commit) == "deltalake":
         return _verify_counts(lake, before, commit, removed, added)
+    spark = open_spark()
+    # If the removed files cannot be read, the compaction is not the cause: this raises.
+    old = content_sums(spark, before, removed, commit.version)
     try:
-        old, new = content_sums(spark, before, [removed, added])
+        new = content_sums(spark, before, added, commit.version)
     except Exception as error:
-        if not is_unreadable(error):
+        if not is_of_spark(error) or is_lost(error) or is_conflict(error):
             raise
-        # If the removed files cannot be read, either, the compaction is not the cause: this raises.
-        [old] = content_sums(spark, before, [removed])
-        try:
-            # The second attempt may succeed, because storage may have failed only once.
-            [new] = content_sums(spark, before, [added])
-        except Exception as again:
-            if not is_unreadable(again):
-                raise
-            why = f"its files cannot be read ({first_line(again)})"
-            raise Broken(undo(lake, spark, before, commit, why)) from again
+        why = f"its files cannot be read ({first_line(error)})"
+        raise Broken(undo(lake, before, commit, added, why)) from error
     if old != new:
-        raise Broken(undo(lake, spark, before, commit, _difference(old, new)))
-    return Comparison(by="content", row_count=sum(count for count, _ in new.values()))
+        raise Broken(undo(lake, before, commit, added, _difference(old, new)))
+    return Comparison(by="content", row_count=_row_count(new))
 
 
 def _verify_counts(
@@ -312,14 +299,12 @@ def _verify_counts(
             f"compaction of {before.table}: its rows cannot be compared without Spark, because "
             'the log lacks row counts. Nothing is restored. Use engine="spark"'
         )
-    row_count = sum(count for count, _ in new.values())
     if old != new:
-        why = f"{sum(count for count, _ in old.values())} rows became {row_count}"
-        raise Broken(undo(lake, None, before, commit, why))
-    return Comparison(by="counts", row_count=row_count)
+        raise Broken(undo(lake, before, commit, added, _difference(old, new)))
+    return Comparison(by="counts", row_count=_row_count(new))
 
 
-def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> None:
+def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key: str) -> None:
     """Verifies a compaction that an earlier run did not verify. The caller holds the lock.
 
     If the table is missing, the note is kept, because the table's disk may not be mounted.
@@ -339,13 +324,17 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
         commit = after.history.marked(note.mark)
         if commit is None:
             return
-        undone = _undone(after.history, commit.version)
-        if undone is not None:
-            raise Broken(f"compaction of {table_key}: {undone}. Later compactions are not affected")
+        if commit.version in after.history.undone():
+            raise Broken(
+                f"compaction of {table_key}: version {commit.version} was undone by a run that "
+                "ended before it reported why. Later compactions are not affected"
+            )
+        if engine_of(commit) == "spark":
+            open_spark()  # without a session, a later run compares the rows
         try:
             before = lake.facts(table_key, version=commit.version - 1)
             assert before is not None
-            verify(lake, spark, before.snapshot, after, commit)
+            verify(lake, open_spark, before.snapshot, after, commit)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
             # If only the storage or the log cannot be read now, a later run may compare the rows.
@@ -358,82 +347,46 @@ def verify_left(lake: Lake, spark: "SparkSession | None", table_key: str) -> Non
             ) from error
 
 
-def undo(
-    lake: Lake, spark: "SparkSession | None", before: Snapshot, commit: Commit, why: str
-) -> str:
-    """Restores the version before the commit, unless that would lose rows of another writer.
+class _OvertakenError(Exception):
+    """Another writer has committed after the compaction."""
 
-    `why` says how its rows are wrong. Returns a message with the fault, the result of the RESTORE,
-    and what to do.
+
+def undo(lake: Lake, before: Snapshot, commit: Commit, added: Side, why: str) -> str:
+    """Restores the version before the commit, unless another writer has committed since.
+
+    `why` says how the rows are wrong. Returns a message with the fault, the result of the RESTORE,
+    and what to do. Because of its userMetadata, derived tables skip the RESTORE.
     """
-    mark = uuid4().hex
     version = commit.version - 1
     promise = f"version {commit.version} must have the rows of version {version}"
     problem = f"compaction of {before.table}: {promise}, but {why}"
-    current = lake.facts(before.table)
-    newest = commit.version if current is None else current.snapshot.version
-    if newest > commit.version:
+    restore = commit_info("RESTORE", commit.version, {"restored": version, "mark": uuid4().hex})
+    restore["commitInfo"]["operationParameters"] = {"version": str(version)}
+    if "inCommitTimestamp" in before.features:
+        restore["commitInfo"]["inCommitTimestamp"] = max(now_ms(), commit.committed_ms + 1)
+    removes = [file_action("remove", file, before.physical_names) for file in added.files]
+
+    def refuse(_: Snapshot) -> None:
+        raise _OvertakenError
+
+    try:
+        adds = adds_at(lake.store, before.table, version, {*commit.removed_paths})
+        actions = [restore, *removes, *({"add": {**add, "dataChange": True}} for add in adds)]
+        compacted = replace(before, version=commit.version)
+        with table_location(lake, before.table) as location:
+            commit_after_newest(lake, compacted, location, actions, refuse)
+    except _OvertakenError:
         return (
             f"{problem}. Nothing is restored, because another writer has committed after version "
-            f"{commit.version}. Compare versions {version} and {newest}"
+            f"{commit.version}. Compare version {version} with the newest one"
         )
-    target = replace(before, version=version)
-    failure: Exception | None = None
-    try:
-        _send(lake, spark, target, newest, mark)
-    except Exception as error:  # the log shows whether the RESTORE has committed nevertheless
-        failure = error
-    return f"{problem}. {_result_of_restore(lake, target, newest, mark, failure)}"
-
-
-def _result_of_restore(
-    lake: Lake, target: Snapshot, newest: int, mark: str, failure: Exception | None
-) -> str:
-    """What the log shows of the RESTORE to `target` that was sent at version `newest`.
-
-    `failure` is the error of the statement, if any.
-    """
-    version = target.version
-    unknown = f"RESTORE to version {version} was sent, but its result is unknown"
-    check = f"If no version after {newest} is this RESTORE, use RESTORE to version {version}"
-    try:
-        current = lake.facts(target.table)
-        assert current is not None
-        history = history_since(lake.store, current.history, version)
     except Exception as error:
-        return f"{unknown} ({type(failure or error).__name__}). {check}"
-    restore = history.marked(mark)
-    if restore is None:
-        if failure is None or is_lost(failure):
-            reason = "the log does not show it" if failure is None else type(failure).__name__
-            return f"{unknown} ({reason}). {check}"
         return (
-            f"Restoring version {version} failed ({type(failure).__name__}): use RESTORE to "
-            f"version {version} by hand"
+            f"{problem}. Restoring version {version} failed ({type(error).__name__}: "
+            f"{first_line(error)}). Unless a version after {commit.version} is this RESTORE, use "
+            f"RESTORE to version {version}"
         )
-    restored = f"Version {version} is restored"
-    missing = history.missing_after(newest)
-    if not missing:
-        return restored
-    return (
-        f"{restored} by version {restore.version}, but another writer committed just before: "
-        f"the rows of version(s) {_numbers(missing)} are in no newer version. "
-        f"Check versions {missing[0]} to {restore.version}"
-    )
-
-
-def _send(
-    lake: Lake, spark: "SparkSession | None", before: Snapshot, newest: int, mark: str
-) -> None:
-    """Sends the RESTORE. Because of the mark in its commit, derived tables skip the commit."""
-    user_metadata = json.dumps({"restored": before.version, "mark": mark})
-    if spark is None:
-        from lakehouse.compact.deltalake_run import restore_after
-
-        restore_after(lake, before, newest, user_metadata)
-        return
-    with session_confs(spark, {USER_METADATA: user_metadata}):
-        spark.sql(statements.restore(before.uri, before.version))
+    return f"{problem}. Version {version} is restored"
 
 
 def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts:
@@ -451,24 +404,6 @@ def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts:
             "Check the table's rows; later compactions are not affected"
         )
     return replace(facts, history=history)
-
-
-def _undone(history: Commits, version: int) -> str | None:
-    """A clause if our RESTORE undid `version`, with the effect on others' commits; or `None`."""
-    if version not in history.undone():
-        return None
-    undone = f"version {version} was undone by a run that ended before it reported why"
-    missing = history.missing_after(version)
-    if not missing:
-        return undone
-    return (
-        f"{undone}; another writer committed just before, and the rows of version(s) "
-        f"{_numbers(missing)} are in no newer version"
-    )
-
-
-def _numbers(versions: Iterable[int]) -> str:
-    return ", ".join(map(str, versions))
 
 
 def _side(
@@ -496,15 +431,19 @@ def _side(
     return Side(version=version, files=files)
 
 
-def _difference(removed: PartitionSums, added: PartitionSums) -> str:
+def _difference(
+    removed: Mapping[TypedPartition, tuple[int, Any]],
+    added: Mapping[TypedPartition, tuple[int, Any]],
+) -> str:
     differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
-    return f"{_totals(removed)} became {_totals(added)}, differing in {len(differing)} partition(s)"
+    return (
+        f"{_row_count(removed)} rows became {_row_count(added)} rows, differing in "
+        f"{count_of(len(differing), 'partition')}"
+    )
 
 
-def _totals(sums: PartitionSums) -> str:
-    row_count = sum(count for count, _ in sums.values())
-    checksum = sum(total for _, total in sums.values())
-    return f"{row_count} rows (checksum {checksum})"
+def _row_count(partitions: Mapping[TypedPartition, tuple[int, Any]]) -> int:
+    return sum(row_count for row_count, _ in partitions.values())
 
 
 # How the statistics of several files are combined. Source: PROTOCOL.md, "Per-file Statistics".
@@ -541,7 +480,7 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
         shared = combined.keys() & other_combined.keys()
         if any(combined[each] != other_combined[each] for each in shared):
             return None
-    return sum(row_count for row_count, _ in added_facts.values())
+    return _row_count(added_facts)
 
 
 def _by_partition(

@@ -296,8 +296,13 @@ def _logged_compaction(commit: Commit) -> LoggedCompaction:
         bytes_added=commit.added_bytes,
         predicted=predicted,
         seconds=seconds,
-        engine="deltalake" if commit.engine.startswith("delta-rs") else "spark",
+        engine=engine_of(commit),
     )
+
+
+def engine_of(commit: Commit) -> Literal["deltalake", "spark"]:
+    """The engine that wrote a compaction's commit."""
+    return "deltalake" if commit.engine.startswith("delta-rs") else "spark"
 
 
 def ingest_app_id(table_key: str) -> str:

@@ -118,8 +118,6 @@ class Snapshot:
       and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a storage class that is slow or paid to read. They
       come from an inventory, since the log does not record classes.
-    - `unreadable_files`: the paths of live files that deltalake cannot rewrite, each with the
-      reason. They come from notes of failed compactions.
     - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
       older versions have, by the vector's unique id.
     - `transactions`: maps each transaction id (appId) to its newest version.
@@ -149,7 +147,6 @@ class Snapshot:
         default_factory=dict[str, Mapping[str, Any]], compare=False, repr=False
     )
     cold_files: frozenset[str] = frozenset()
-    unreadable_files: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def on_s3(self) -> bool:

@@ -28,7 +28,6 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.delta.protocol import checkpoint_interval
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
@@ -66,34 +65,29 @@ def refuse_unsafe_commits(lake: Lake, spark: "SparkSession", table_key: str, *, 
 
 
 def refuse_unsafe_storage(lake: Lake, table_key: str | None = None, *, asked: str) -> None:
-    """Refuses to write to a table, or to the lake, if its bucket ignores conditional creates."""
-    fault = storage_fault(lake, table_key)
-    if fault is not None:
-        raise Refused(f"{asked}: {fault.sentence}")
-
-
-def storage_fault(lake: Lake, table_key: str | None = None) -> Explanation | None:
-    """Why no commit to a table (or to the lake's root) is safe; `None` if the storage is.
+    """Refuses to write to a table, or to the lake, if its bucket ignores conditional creates.
 
     Spark is not needed. Each process tests a bucket once, with an object that an adopted table
     keeps in its log's folder only during the test.
     """
     place = s3_place(lake.store, table_key or "")
     if place is None:
-        return None
+        return
     store, folder = place
     bucket = (s3_endpoint(os.environ) or "AWS", store.bucket)
     if bucket in _honouring:
-        return None
+        return
     is_foreign = table_key in lake.elsewhere
     name = f"{folder}/_delta_log/_lakehouse_taken".lstrip("/") if is_foreign else TAKEN
     is_safe = store.honours_conditions(name) and store.completes_conditionally(name)
     if is_foreign:
         store.delete([name])
     if not is_safe:
-        return Reason.COMMITS_NOT_CONDITIONAL.explain(bucket=store.bucket)
+        raise Refused(
+            f"{asked}: the bucket {store.bucket} ignores If-None-Match, so a commit could"
+            " overwrite another one. Use AWS S3, or an S3 server that honours conditional writes"
+        )
     _honouring.add(bucket)
-    return None
 
 
 Actions = list[dict[str, Any]]

@@ -187,11 +187,6 @@ def add_columns(uri: str, columns: Sequence[NewColumn], types: Mapping[str, str]
     return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({', '.join(definitions)})"
 
 
-def restore(uri: str, version: int) -> str:
-    """Writes a new version of a table that equals an older one."""
-    return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
-
-
 def _where(predicate: str | None) -> str:
     return f" WHERE {predicate}" if predicate else ""
 

@@ -19,7 +19,7 @@ from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison, Entry
 from lakehouse.declare.policies import Compaction, policy_for
-from lakehouse.delta.commits import LoggedCompaction
+from lakehouse.delta.commits import LoggedCompaction, Prediction
 from lakehouse.delta.log import TableFacts
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.example_assets import example_lake, orders
@@ -102,7 +102,12 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_of(facts.snapshot, policy_for(orders.layer, orders.compaction))
     counts = {"files_removed": 2, "files_added": 1, "bytes_removed": 300}
     compared = Comparison(by="content", row_count=3)
-    logged = LoggedCompaction(version=4, committed_ms=0, bytes_added=250, **counts)
+    predicted = Prediction(
+        reason="", sentence="", bytes_added=300, seconds=plan.predicted["seconds"], **counts
+    )
+    logged = LoggedCompaction(
+        version=4, committed_ms=0, bytes_added=250, predicted=predicted, **counts
+    )
     entry = Entry(compaction=logged, usd=None)
     outcome = CompactionOutcome(plan=plan, entry=entry, compared=compared, facts=facts)
     metadata = compaction_metadata(outcome)

@@ -1,4 +1,4 @@
-"""Plans leave cold files alone, and files that deltalake cannot read to Spark."""
+"""Plans leave cold files alone, and Spark rewrites what deltalake cannot."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.compact import assess
-from lakehouse.compact.assess import failed_tries, note_cold_files, read_fleet
+from lakehouse.compact.assess import failed_tries, note_cold_files
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Append, Landing, Table
@@ -80,8 +79,8 @@ def test_the_first_plan_of_a_table_is_priced_by_the_compactions_of_others(tmp_pa
     assert (of_second.estimate.source, of_second.files_removed) == ("lake", 4)
 
 
-def unreadable(folder: Path, kind: str) -> tuple[str, str, str]:
-    """A table whose first file deltalake cannot read. Its address, the file and the column."""
+def unreadable(folder: Path, kind: str) -> str:
+    """A table whose first file deltalake cannot read."""
     uri = str(folder / kind)
     if kind == "text":
         for first in (0, 10):
@@ -105,28 +104,25 @@ def unreadable(folder: Path, kind: str) -> tuple[str, str, str]:
     pq.write_table(table, file)
     log = Path(uri, "_delta_log", f"{0:020}.json")
     log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{file.stat().st_size}'))
-    return uri, path, "region"
+    return uri
 
 
 @pytest.mark.parametrize("kind", ["text", "struct in a map"])
-def test_a_file_that_a_declared_deltalake_cannot_read_is_named(tmp_path: Path, kind: str) -> None:
-    uri, path, column = unreadable(tmp_path, kind)
+def test_what_a_declared_deltalake_cannot_rewrite_is_refused(tmp_path: Path, kind: str) -> None:
+    uri = unreadable(tmp_path, kind)
     lake = lake_with(adopted(uri), tmp_path / "home")
-    why = f"deltalake cannot read column '{column}' of {path}"
-    with pytest.raises(Refused, match=f'{why}. Use engine="spark"'):
-        compact(lake, no_spark, adopted(uri))
-    with pytest.raises(Refused, match=f'since {why}. Use engine="auto" or "spark"'):
-        compact(lake, no_spark, adopted(uri))
+    why = r"deltalake cannot rewrite the planned files \(.+\)"
+    for _ in range(2):
+        with pytest.raises(Refused, match=f'{why}. Use engine="spark"'):
+            compact(lake, no_spark, adopted(uri))
     assert failed_tries(lake, KEY) == []  # no failure that the breaker counts
     assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
 
 
 @pytest.mark.long
-def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is_recommended(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_compacts_what_deltalake_cannot_rewrite(tmp_path: Path, spark: SparkSession) -> None:
     for kind in ("text", "struct in a map"):
-        uri, path, column = unreadable(tmp_path, kind)
+        uri = unreadable(tmp_path, kind)
         declared = adopted(uri, Compaction(min_small_files=2))
         lake = lake_with(declared, tmp_path / f"home of {kind}")
 
@@ -135,13 +131,6 @@ def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is
 
         with pytest.raises(Refused, match="Spark needs Java"):
             compact(lake, no_java, declared)
-        why = f"by Spark, since deltalake cannot read column '{column}' of {path}"
-        [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
-        assert decision.reason is Reason.DUE
-        with monkeypatch.context() as bare:
-            bare.setattr(assess, "is_installed", lambda _: False)
-            [decision] = read_fleet(lake, {KEY: declared}, [declared]).decisions
-            assert decision.reason is Reason.RECOMMEND_ONLY
         readable = "hex(region)" if kind == "text" else "to_json(region)"
 
         def content(uri: str = uri, readable: str = readable) -> list[str]:
@@ -149,10 +138,6 @@ def test_spark_compacts_what_deltalake_cannot_read_and_where_there_is_none_it_is
             return sorted(map(str, rows.collect()))
 
         before = content()
-        outcome = compact(lake, spark, declared)
-        assert why in outcome.plan.sentence
-        assert (outcome.entry.compaction.files_removed, outcome.entry.compaction.files_added) == (
-            2,
-            1,
-        )
+        merged = compact(lake, spark, declared).entry.compaction
+        assert (merged.engine, merged.files_removed, merged.files_added) == ("spark", 2, 1)
         assert content() == before

@@ -15,6 +15,7 @@ from lakehouse.declare.policies import Compaction
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table
 from lakehouse.spark.errors import translated
+from lakehouse_tests.deltalake_tables import no_spark
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events
 from lakehouse_tests.support.example_snapshots import plan
@@ -32,7 +33,7 @@ class Py4JNetworkError(Exception):
 
 
 def attempt_of(lake: Lake, *, run: str = "run 1", by_person: bool = False) -> Attempt:
-    return Attempt(lake=lake, table=events, run=run, by_person=by_person)
+    return Attempt(lake=lake, table=events, run=run, by_person=by_person, open_spark=no_spark)
 
 
 @pytest.mark.parametrize(

@@ -1,129 +1,111 @@
-"""What a faulty compaction's undoing tells, whoever writes beside it, and whatever fails; RESTORE itself is told like a story here."""
+"""A faulty compaction is undone by a commit directly after its own, or not at all."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from lakehouse.base.errors import Transient
 from lakehouse.compact import verify
-from lakehouse.delta.snapshot import Snapshot
+from lakehouse.compact.verify import Side
 from lakehouse.lake.lake import Lake
-from lakehouse.store import StoredFile
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import facts_of
 
 KEY = "bronze/events"
-LOST = SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
-REFUSED = SparkConnectGrpcException("no right to write", errorClass="SOME_REFUSAL")
-FOUND = f"compaction of {KEY}: version 2 must have the rows of version 1, but rows differ"
+FOUND = f"compaction of {KEY}: version 3 must have the rows of version 2, but rows differ"
 
 
 class Bucket(MemoryStore):
-    """A store whose listings fail once `is_down`."""
+    """A store that creates no version, or whose answer to that is lost."""
 
-    is_down = False
+    fault = ""
 
-    def list(self, prefix: str) -> list[StoredFile]:
-        if self.is_down:
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if self.fault == "is down":
             raise Transient("S3 answers SlowDown (503)")
-        return super().list(prefix)
+        return super().put_if_absent(name, data) and self.fault != "denies it"
 
 
-class Table:
-    """A table whose version 2 is a faulty compaction. If `is_beside`, somebody commits between our look and the RESTORE.
+class Story:
+    """A table whose version 3 is a faulty compaction of two files, one of them with deleted rows."""
 
-    If it `fails`, the RESTORE raises `error`, after its commit if `is_committed`; without an `error` the log does not answer after it.
-    Somebody makes `later` commits before anybody looks.
-    """
-
-    def __init__(
-        self,
-        lake: Lake,
-        *,
-        is_beside: bool = False,
-        fails: bool = False,
-        error: Any = None,
-        is_committed: bool = False,
-        later: int = 0,
-    ) -> None:
+    def __init__(self, lake: Lake, *, features: tuple[str, ...] = ()) -> None:
         self.store = Bucket()
         self.lake = replace(lake, store=self.store)
-        log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)])
-        self.log = log.optimize(["a", "b"], into=("c", 2))
-        self.is_beside, self.later, self.sent = is_beside, later, 0
-        self.fails, self.error, self.is_committed = fails, error, is_committed
+        self.log = LogBuilder(self.store, KEY)
+        self.log.create(partition_by=["d"], features=features, reader_features=["deletionVectors"])
+        self.log.append([("d=1/a", 1, 9), ("d=1/b", 2, 9), ("d=2/c", 3, 9)])
+        self.log.delete_rows({"d=1/b": 4})
 
-    def send(
-        self, _lake: object, _spark: object, before: Snapshot, _newest: int, mark: str
-    ) -> None:
-        """Stands for the statement."""
-        if self.is_beside:
-            self.log.append([("more", 1)])
-        self.sent += 1
-        if self.is_committed or not self.fails:
-            told = {"restored": before.version, "mark": mark}
-            self.log.commit("RESTORE", user_metadata=json.dumps(told))
-            for number in range(self.later):
-                self.log.append([(f"later-{number}", 1)])
-        self.store.is_down = self.fails and self.error is None
-        if self.error:
-            raise self.error
+    def compacted(self) -> "Story":
+        self.log.optimize(["d=1/a", "d=1/b"], into=("d=1/e", 2))
+        return self
 
-    def undo(
-        self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None
-    ) -> str:
-        """What is told of version 2; `after` happens before it is undone."""
+    def undo(self, *, after: Callable[[], object] = lambda: None) -> str:
+        """What is told of version 3; `after` happens before it is undone."""
         facts = facts_of(self.lake, KEY)
         after()
-        monkeypatch.setattr(verify, "_send", self.send)
-        faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
-        return verify.undo(self.lake, nothing_runs, facts.snapshot, faulty, "rows differ")
+        [commit] = facts.history.between(2, 3) or ()
+        added = Side(version=3, files=tuple(facts.snapshot.files[:1]))
+        return verify.undo(self.lake, facts.snapshot, commit, added, "rows differ")
 
 
-OVER = (
-    "Version 1 is restored by version 4, but another writer committed just before: "
-    "the rows of version(s) 3 are in no newer version. Check versions 3 to 4"
-)
-
-
-def test_nothing_is_restored_over_what_somebody_wrote_after_it(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table(memory)
-    told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
-    why = "because another writer has committed after version 2. Compare versions 1 and 3"
-    assert told == f"{FOUND}. Nothing is restored, {why}"
-    assert table.sent == 0
-
-
-UNKNOWN = (
-    "RESTORE to version 1 was sent, but its result is unknown ({}). "
-    "If no version after 2 is this RESTORE, use RESTORE to version 1"
-)
-# Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
-BY_HAND = "Restoring version 1 failed (SparkConnectGrpcException): use RESTORE to version 1 by hand"
-DID_IT = {"fails": True, "is_committed": True}
-STORIES: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing else happens": ({}, "Version 1 is restored"),
-    "somebody writes beside it": ({"is_beside": True}, OVER),
-    "many commits follow before anybody looks": ({"later": 600}, "Version 1 is restored"),
-    "the log does not answer after it": (DID_IT, UNKNOWN.format("Transient")),
-    "the server is lost, and did it": ({**DID_IT, "error": LOST}, "Version 1 is restored"),
-    "the server is lost, and may do it": (
-        {"fails": True, "error": LOST},
-        UNKNOWN.format("SparkConnectGrpcException"),
-    ),
-    "it is refused": ({"fails": True, "error": REFUSED}, BY_HAND),
+# Where the restored files are in the log: in commits, or in a checkpoint.
+CHECKPOINTS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "classic": {},
+    "without statistics in JSON": {"stats": "struct"},
+    "with sidecars": {"sidecars": 2},
 }
 
 
-@pytest.mark.parametrize(("story", "told"), STORIES.values(), ids=STORIES)
-def test_a_restore_is_told_as_what_it_is_known_to_be(
-    memory: Lake, monkeypatch: pytest.MonkeyPatch, story: dict[str, Any], told: str
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_an_undo_brings_the_files_back_as_the_log_had_them(
+    memory: Lake, checkpoint: dict[str, Any] | None
 ) -> None:
-    assert Table(memory, **story).undo(monkeypatch) == f"{FOUND}. {told}"
+    story = Story(memory)
+    before = story.log.snapshot()
+    if checkpoint is not None:
+        story.log.checkpoint(**checkpoint)
+    assert story.compacted().undo() == f"{FOUND}. Version 2 is restored"
+    facts = facts_of(story.lake, KEY)
+    files = sorted(facts.snapshot.files, key=lambda file: file.path)
+    kept = sorted(before.files, key=lambda file: file.path)
+    if checkpoint == {"stats": "struct"}:
+        kept[:2] = [replace(file, row_count=None) for file in kept[:2]]
+    assert (facts.snapshot.version, files) == (4, kept)
+    assert facts.history.undone() == {3}
+    assert facts.history.commits[-1].parameters == {"version": "2"}
+
+
+def test_a_table_with_commit_times_of_its_own_gets_a_later_one(memory: Lake) -> None:
+    story = Story(memory, features=("inCommitTimestamp",)).compacted()
+    story.undo()
+    data = story.store.read(story.log.commit_name(4))
+    assert b'"inCommitTimestamp":' in data.splitlines()[0]
+
+
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(memory: Lake) -> None:
+    story = Story(memory).compacted()
+    told = story.undo(after=lambda: story.log.append([("d=2/after", 1)]))
+    why = "because another writer has committed after version 3"
+    assert told == f"{FOUND}. Nothing is restored, {why}. Compare version 2 with the newest one"
+    assert facts_of(story.lake, KEY).snapshot.version == 4
+
+
+def test_a_restore_whose_answer_is_lost_is_known_by_its_mark(memory: Lake) -> None:
+    story = Story(memory).compacted()
+    story.store.fault = "denies it"
+    assert story.undo() == f"{FOUND}. Version 2 is restored"
+
+
+def test_a_restore_that_fails_says_what_to_do(memory: Lake) -> None:
+    story = Story(memory).compacted()
+    story.store.fault = "is down"
+    assert story.undo() == (
+        f"{FOUND}. Restoring version 2 failed (Transient: S3 answers SlowDown (503)). Unless a "
+        "version after 3 is this RESTORE, use RESTORE to version 2"
+    )

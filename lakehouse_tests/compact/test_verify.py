@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -21,7 +22,6 @@ from lakehouse.delta.commits import Commit
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
-from lakehouse.spark import statements
 from lakehouse.spark.frames import content_hash
 from lakehouse.spark.temporary_confs import HASH_MAPS, session_confs
 from lakehouse_tests.log_builder import LogBuilder
@@ -50,7 +50,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     table = replace(events, compaction=Compaction(verify=by))
     _three_files(lake)
     monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS[fault]))
-    message = r"version 3 must have the rows of version 2, but 30 rows .* became .*. Version 2 is restored$"
+    message = r"version 3 must have the rows of version 2, but 30 rows became (29|30) rows, differing in . partitions?. Version 2 is restored$"
     with pytest.raises(Broken, match=message):
         compact(lake, spark, table)
     assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
@@ -62,24 +62,18 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
 
 
 @pytest.mark.long
-def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_writes_just_before_that_is_named(
+def test_a_compaction_whose_files_cannot_be_read_is_undone(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake)
-    real_restore = statements.restore
-
-    def after_another_write(uri: str, version: int) -> str:
-        _append(uri, [(1000, 0)])
-        return real_restore(uri, version)
-
     monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(run, "verify", _after_damage(lambda _: b"no Parquet"))
-    monkeypatch.setattr(statements, "restore", after_another_write)
-    told = r"by version 5, but another writer committed just before: the rows of version\(s\) 4 are in no newer version"
-    message = rf"version 3 must .*, but its files cannot be read \(.*. Version 2 is restored {told}"
+    message = r"version 3 must .*, but its files cannot be read \(.*. Version 2 is restored$"
     with pytest.raises(Broken, match=message):
         compact(lake, spark, EVERY_ROW)
-    assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
+    assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
+    restored = spark.read.format("delta").load(lake.table_uri(events.key))
+    assert sorted(map(tuple, restored.collect())) == ROWS
 
 
 @pytest.mark.long
@@ -130,7 +124,7 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(verify, "_by_file", real)
     after = facts_of(lake, events.key)
-    found = verify.verify(lake, spark, before.snapshot, after, after.history.commits[3])
+    found = verify.verify(lake, lambda: spark, before.snapshot, after, after.history.commits[3])
     assert found.row_count == 30
 
 
@@ -230,6 +224,8 @@ def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
     ) -> None:
         properties = CommitProperties(custom_metadata={"userMetadata": figures})
         write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=properties)
+        commit = max(Path(snapshot.uri, "_delta_log").glob("*.json"))
+        commit.write_text(commit.read_text().replace("delta-rs:", "Apache-Spark/"))
 
     return run_statement
 

@@ -4,23 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.base.errors import Refused
-from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import commits as conditional_commits
-from lakehouse.lake.commits import refuse_unsafe_commits, refuse_unsafe_storage, storage_fault
+from lakehouse.lake.commits import refuse_unsafe_commits, refuse_unsafe_storage
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse.store import S3Store, store_at
 from lakehouse.store.s3 import client_from_environ
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.support.dagster_events import materialized, skip_text, tick_of
-from lakehouse_tests.support.example_assets import orders
 
 OWN_STORE = "org.apache.spark.sql.delta.storage.HDFSLogStore"
 
@@ -64,36 +60,20 @@ def test_a_bucket_is_tested_once_per_process(tmp_path: Path, bucket: str) -> Non
     settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
     refuse_unsafe_storage(open_lake(settings), asked="a write")
     lake = open_lake(settings)
-    assert storage_fault(lake, "bronze/t") is None
+    refuse_unsafe_storage(lake, "bronze/t", asked="a write")
     assert not lake.store.requests
 
 
 def test_an_adopted_table_s_bucket_is_tested_and_left_as_is(tmp_path: Path, bucket: str) -> None:
     table = adopted_table("silver/orders", f"s3://{bucket}/orders")
-    assert storage_fault(open_lake(own_settings(tmp_path), tables=[table]), table.key) is None
+    lake = open_lake(own_settings(tmp_path), tables=[table])
+    refuse_unsafe_storage(lake, table.key, asked="a write")
     assert [*store_at(f"s3://{bucket}").walk("")] == []
     deaf = open_lake(own_settings(tmp_path), lambda **_: deaf_client("PutObject"), tables=[table])
     conditional_commits._honouring.clear()
-    fault = storage_fault(deaf, table.key)
-    assert fault is not None and bucket in fault.sentence
+    with pytest.raises(Refused, match=f"a write: the bucket {bucket} ignores"):
+        refuse_unsafe_storage(deaf, table.key, asked="a write")
     assert [*store_at(f"s3://{bucket}").walk("")] == []
-
-
-@pytest.mark.parametrize("operation", ["GetObject", "PutObject"])
-def test_the_sensor_requests_no_compaction_of_a_bucket_that_ignores_conditions(
-    tmp_path: Path, bucket: str, operation: str
-) -> None:
-    """The other operation has no condition that could be ignored."""
-    settings = own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}")
-    lake = open_lake(settings, lambda **_: deaf_client(operation))
-    with dg.instance_for_test() as instance:
-        materialized(instance, orders, version=7, mergeable_file_count=4)
-        result = tick_of(compaction_sensor([orders], lake), instance)
-    if operation == "GetObject":
-        assert len(result.run_requests or []) == 1
-    else:
-        assert not result.run_requests
-        assert f"bronze/orders: the bucket {bucket} ignores If-None-Match" in skip_text(result)
 
 
 def test_delta_s_own_log_store_needs_a_trusted_platform(lake: Lake, spark: SparkSession) -> None:

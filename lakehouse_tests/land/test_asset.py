@@ -8,6 +8,7 @@ import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
+from lakehouse.assets.dagster_records import ended_runs, is_canceled
 from lakehouse.assets.keys import table_key
 from lakehouse.base.text import DAY_MS
 from lakehouse.delta.commits import ingest_app_id
@@ -198,6 +199,16 @@ def test_canceled_and_repeated_runs_of_a_person_add_no_pause_and_the_next_key_is
     ended(instance, begun(instance, table_key(orders), tags=copied), DagsterEventType.RUN_FAILURE)
     [second] = tick().run_requests or []
     assert second.run_key != first.run_key
+
+
+def test_a_run_that_dagster_stops_at_its_time_limit_was_canceled_by_nobody() -> None:
+    limit = {"run_monitoring": {"enabled": True, "max_runtime_seconds": 7200}}
+    with dg.DagsterInstance.ephemeral(settings=limit) as instance:
+        run = begun(instance, table_key(orders))
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=7200)
+        ended(instance, run, DagsterEventType.RUN_CANCELED)
+        [record] = ended_runs(instance, {})
+        assert not is_canceled(instance, record)
 
 
 def test_a_broken_table_is_named_and_stops_no_other(dagster_lake: Lake, tick: type_of_tick) -> None:

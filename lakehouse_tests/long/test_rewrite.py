@@ -68,7 +68,7 @@ def test_liquid_clustering_runs_once_until_enough_is_new(lake: Lake, spark: Spar
     append(spark, lake, "SELECT id, id AS other FROM range(0, 5000, 1, 2)", files=2)
     again = compact(lake, spark, table)
     check_as_planned(lake, again, exact_added=False)
-    assert again.files_removed == outcome.entry.compaction.files_added + 2
+    assert again.entry.compaction.files_removed == outcome.entry.compaction.files_added + 2
 
 
 def declared(**knobs: Any) -> Table:

@@ -181,7 +181,7 @@ class FileHistory:
         version = self.random.randint(self.oldest, len(self.known) - 1)
         self._say(f"restore {version}")
         with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
-            self.spark.sql(statements.restore(self.uri, version))
+            self.spark.sql(f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {version}")
         self.rows = dict(self.known[version])
 
     def _orphan(self) -> None:

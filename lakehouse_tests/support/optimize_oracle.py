@@ -38,9 +38,9 @@ def delta_bins(
 def selects(done: CompactionPlan, file: DataFile) -> bool:
     """filterCandidateFileList, and DeltaPurgeOperation.filterFilesToReorg."""
     match done.statement:
-        case Packing(smaller_than_bytes=limit, max_deleted_rows_ratio=ratio):
+        case Packing(smaller_than_bytes=limit):
             has_vector = file.deletion_vector is not None
-            return file.size_bytes < limit or (has_vector and too_many(file, ratio))
+            return file.size_bytes < limit or (has_vector and too_many(file, 1.0))
         case Purge():
             may_have = file.row_count is None or file.deleted_row_count > 0
             return file.deletion_vector is not None and may_have

@@ -38,14 +38,13 @@ from lakehouse.delta.snapshot import (
 class Packing:
     """OPTIMIZE, by Spark or deltalake: packs small files into files of up to `up_to_bytes`.
 
-    Selects files below `smaller_than_bytes`, and files with too many deleted rows. deltalake writes
-    no file for a bin without rows, so it does not have `writes_empty_files`.
+    Selects files below `smaller_than_bytes`. deltalake writes no file for a bin without rows, so it
+    does not have `writes_empty_files`.
     """
 
     kind: ClassVar[str] = "packing"
     smaller_than_bytes: int
     up_to_bytes: int
-    max_deleted_rows_ratio: float
     writes_empty_files: bool = True
 
 

@@ -59,6 +59,8 @@ class CompactionPlan(Explained):
 
     - `partitions`: the partitions that the statement is limited to; `None` means the whole table.
     - `policy`: the policy in force, with a target above 0.
+    - `files_removed`, `files_added`, `bytes_removed`: what the commit removes and adds. For ordered
+      rewrites, `files_added` is an upper bound.
     - `files_left`: the number of mergeable files that are left for later runs.
     - `why_not_deltalake`: empty if deltalake compacts the table, or was not considered.
     """
@@ -70,24 +72,12 @@ class CompactionPlan(Explained):
     partitions: tuple[PartitionValues, ...] | None
     policy: Compaction
     estimate: Estimate
+    files_removed: int
+    files_added: int
+    bytes_removed: int
     files_left: int
     engine: Engine = "spark"
     why_not_deltalake: str = ""
-
-    @property
-    def files_removed(self) -> int:
-        """Files that the commit removes."""
-        return sum(len(bin_.files) for bin_ in self.bins)
-
-    @property
-    def files_added(self) -> int:
-        """Files that the commit adds; an upper bound for ordered rewrites."""
-        return files_added(self.statement, self.bins)
-
-    @property
-    def bytes_removed(self) -> int:
-        """Bytes of the removed files."""
-        return sum(bin_.size_bytes for bin_ in self.bins)
 
     @property
     def mergeable_file_count(self) -> int:
@@ -156,9 +146,7 @@ def plan_table(
     try:
         engine, why_not = choose_engine(table, snapshot)
         policy = replace(policy, engine=engine)
-        rates = fit_rates(
-            history, snapshot, prices=table.prices, engine=engine, lake_factor=lake_factor
-        )
+        rates = fit_rates(history, prices=table.prices, engine=engine, lake_factor=lake_factor)
         plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     except Refused as refusal:
         if not or_refusal:
@@ -286,6 +274,9 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
         partitions=tuple(partitions.values()) if is_limited else None,
         policy=facts.policy,
         estimate=estimate(facts.rates, work, on_s3=snapshot.on_s3),
+        files_removed=work.files_removed,
+        files_added=work.files_added,
+        bytes_removed=work.bytes_removed,
         files_left=rewrite.files_left,
     )
 

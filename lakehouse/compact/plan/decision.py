@@ -8,8 +8,7 @@ rows.
 
 Each state of a table (its version and commit time) is compacted once. An attempt that succeeded or
 is under way is never repeated. A failed attempt is repeated; after `TRIES_ALLOWED` failures, only
-once after each pause (`pause_hours`). An attempt that was refused before it began, or that a person
-canceled, does not count: it is repeated as soon as the table may be compacted. Dagster never runs
+once after each pause (`pause_hours`). A canceled or refused attempt has failed. Dagster never runs
 a run key twice, even if the run failed, so the key has the attempt's number.
 
 Then the tables get slots and budget. The due table with the most benefit for its cost goes first
@@ -35,7 +34,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Any
 
 from lakehouse.base.operation import NetBenefit, Pause, UpkeepOperation
 from lakehouse.base.reasons import Explained, Explanation, Reason
@@ -307,12 +306,9 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A run that was requested for a table's present version, and has ended.
+    """A run that was requested for a table's present version, and has ended."""
 
-    A `refused` or `canceled` try does not count.
-    """
-
-    result: Literal["succeeded", "failed", "refused", "canceled"]
+    succeeded: bool
     ended_ms: int
 
 
@@ -408,15 +404,14 @@ def _nothing_to_do(
     if not is_due(finding):
         return finding
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
-    if any(attempt.result == "succeeded" for attempt in tries):
+    if any(attempt.succeeded for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
-    failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
-    if len(failed) < TRIES_ALLOWED:
+    if len(tries) < TRIES_ALLOWED:
         return None
-    until_ms = max(failed) + pause_hours(len(failed)) * HOUR_MS
+    until_ms = max(attempt.ended_ms for attempt in tries) + pause_hours(len(tries)) * HOUR_MS
     if now_ms >= until_ms:
         return None
-    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers)
+    return Reason.TRIES_USED_UP.explain(tries=len(tries), until=until_ms, **numbers)
 
 
 def _cooling_down(
@@ -547,10 +542,7 @@ def _served(
     if not decision.request:
         return decision
     if not has_slot:
-        by_run = defaultdict[str, list[str]](list)
-        for run in running:
-            by_run[run.name].append(run.table)
-        names = ", ".join(f"{name} of {first_names(keys)}" for name, keys in by_run.items())
+        names = first_names([f"{run.name} of {run.table}" for run in running])
         waits = Reason.NO_SLOT.explain(
             why=decision.sentence, slots=bounds.slots, runs=f" (now {names})" if names else ""
         )

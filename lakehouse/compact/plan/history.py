@@ -131,18 +131,6 @@ class Account:
         }
 
 
-def entries_of(history: Commits, *, prices: Prices, on_s3: bool) -> tuple[Entry, ...]:
-    """The compactions by any program, oldest first. Requests are priced only if `on_s3`."""
-    entries = list[Entry]()
-    for run in history.compactions():
-        gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
-        usd = None
-        if run.seconds is not None:
-            usd = prices.run_usd(seconds=run.seconds, get_requests=gets, put_requests=puts)
-        entries.append(Entry(compaction=run, usd=usd))
-    return tuple(entries)
-
-
 def account_for(
     history: Commits,
     wasted: Sequence[UpkeepOperation] = (),
@@ -150,9 +138,19 @@ def account_for(
     prices: Prices = DEFAULT_PRICES,
     on_s3: bool = False,
 ) -> Account:
-    """The account of a table, from its commits and its `wasted` runs."""
+    """The account of a table, from its commits and its `wasted` runs.
+
+    Requests are priced only if the table is `on_s3`.
+    """
+    entries = list[Entry]()
+    for run in history.compactions():
+        gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
+        usd = None
+        if run.seconds is not None:
+            usd = prices.run_usd(seconds=run.seconds, get_requests=gets, put_requests=puts)
+        entries.append(Entry(compaction=run, usd=usd))
     return Account(
-        entries=entries_of(history, prices=prices, on_s3=on_s3),
+        entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if is_news(commit)),
         bytes_rewritten=sum(each.added_bytes for each in history.commits if each.is_rewrite),
         wasted_runs=len(wasted),
@@ -243,11 +241,12 @@ class CompactionOutcome:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Predicted and actual figures; seconds and USD are unknown if nothing was committed."""
-        actual: dict[str, float | None] = dict.fromkeys(_COUNTS, 0)
         if self.entry:
-            actual = {each.name: each.actual for each in self.entry.figures}
-        predicted = self.plan.predicted
-        return tuple(Figure(name, predicted[name], actual.get(name)) for name in predicted)
+            return self.entry.figures
+        predicted = self.plan.predicted.items()
+        return tuple(
+            Figure(name, figure, 0 if name in _COUNTS else None) for name, figure in predicted
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -462,12 +461,10 @@ def _pause_after(
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """The paths that a commit added and removed, by folder."""
     folders: dict[str, tuple[list[str], list[str]]] = {}
-    for path in commit.added_paths:
-        added, _ = folders.setdefault(path.rpartition("/")[0], ([], []))
-        added.append(path)
-    for path in commit.removed_paths:
-        _, removed = folders.setdefault(path.rpartition("/")[0], ([], []))
-        removed.append(path)
+    for place, paths in enumerate((commit.added_paths, commit.removed_paths)):
+        for path in paths:
+            folder, _, _ = path.rpartition("/")
+            folders.setdefault(folder, ([], []))[place].append(path)
     yield from folders.values()
 
 

@@ -24,6 +24,9 @@ size of a bin. With these choices, a compacted table is not compacted again befo
   merged files share one bin, so their rows are in a single compacted file afterwards.
 - A partition whose merge would read a file in a storage class that is slow or paid to read is
   omitted as a whole.
+- A large file is not selected for its deleted rows, because these have a trigger and a rewrite of
+  their own (`plan_purge`). The exception is a file with a deletion vector and no row count, which
+  Delta always selects.
 - If `max_bytes_per_run` bounds a run, it rewrites fewer partitions, or the smallest files of one.
   It merges at least two fresh files, or two files of the second tier, so the runs come to an end.
   `files_left` estimates how many files later runs will merge.
@@ -56,9 +59,6 @@ from lakehouse.compact.plan.bins import (
 )
 from lakehouse.delta.snapshot import DataFile
 
-# A file with a larger share of deleted rows is rewritten, whatever its size, if it shares a bin.
-# Source: Delta's default, DeltaSQLConf, optimize.maxDeletedRowsRatio.
-MAX_DELETED_ROWS_RATIO = 0.05
 # The second tier merges at least this many files, and only if the target has grown by this factor:
 # for example, eight files of 128 MiB into one of 1 GiB.
 _SECOND_TIER_FACTOR = 8
@@ -120,26 +120,12 @@ def plain_statement(facts: PlanningFacts) -> Packing:
     return Packing(
         smaller_than_bytes=facts.policy.candidate_bytes,
         up_to_bytes=facts.policy.target_file_bytes,
-        max_deleted_rows_ratio=MAX_DELETED_ROWS_RATIO,
         writes_empty_files=facts.policy.engine != "deltalake",
     )
 
 
-def _has_too_many_deleted_rows(file: DataFile, max_ratio: float) -> bool:
-    """Delta's test, with the same rounding errors: 5 deleted rows of 100 exceed the ratio 0.05.
-
-    Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`,
-    filterCandidateFileList.
-    """
-    if file.deletion_vector is None or file.row_count == 0:
-        return False
-    if file.row_count is None:
-        return True
-    return 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
-
-
 def _partition_plan(facts: PlanningFacts, files: Sequence[DataFile], target: int) -> PartitionPlan:
-    """The plan of one partition. Candidates are small, or have too many deleted rows."""
+    """The plan of one partition."""
     shielded_targets, has_second_tier = _shielded_targets(facts, files, target)
     cutoff = min([target, *shielded_targets]) * 3 // 4
     candidates = _candidates(files, cutoff)
@@ -219,13 +205,11 @@ def _earlier_target(file: DataFile, facts: PlanningFacts, target: int) -> int:
     return earlier if 4 * file.size_bytes >= 3 * earlier else 0
 
 
-def _candidates(
-    files: Iterable[DataFile], cutoff: int, max_ratio: float = MAX_DELETED_ROWS_RATIO
-) -> list[DataFile]:
+def _candidates(files: Iterable[DataFile], cutoff: int) -> list[DataFile]:
     return [
         file
         for file in files
-        if file.size_bytes < cutoff or _has_too_many_deleted_rows(file, max_ratio)
+        if file.size_bytes < cutoff or (file.deletion_vector and file.row_count is None)
     ]
 
 
@@ -256,46 +240,31 @@ def _bounded(
     All runs together remove `file_count` files.
     """
     chosen = within_bounds(facts, plans)
-    ratio = MAX_DELETED_ROWS_RATIO
-    least_left = 0
     if not chosen:
-        first = in_order(facts, plans)[0]
-        limited, ratio = _limited_to_run(facts, first, target)
-        chosen = [limited]
-        # A limited plan does not select large files for their deleted rows. If its bins differ from
-        # the whole plan's, work is left, even if the difference of the file counts is 0.
-        least_left = int(limited.bins != first.bins)
+        chosen = [_limited_to_run(facts, in_order(facts, plans)[0], target)]
     return Rewrite(
         statement=replace(
             plain_statement(facts),
             smaller_than_bytes=chosen[0].cutoff_bytes,
             up_to_bytes=target,
-            max_deleted_rows_ratio=ratio,
         ),
         reason=Reason.MERGEABLE_FILES,
         bins=[bin_ for plan in chosen for bin_ in plan.bins],
-        files_left=max(least_left, file_count - sum(plan.file_count for plan in chosen)),
+        files_left=file_count - sum(plan.file_count for plan in chosen),
         kept=[file for plan in chosen for file in plan.kept],
         numbers={"target_bytes": target},
     )
 
 
-def _limited_to_run(
-    facts: PlanningFacts, plan: PartitionPlan, target: int
-) -> tuple[PartitionPlan, float]:
-    """The plan of one run for a partition that is too large, and the statement's maximum ratio.
+def _limited_to_run(facts: PlanningFacts, plan: PartitionPlan, target: int) -> PartitionPlan:
+    """The plan of one run for a partition that is too large.
 
     The plan has the smallest files that fit into one run, but at least two that make a bin worth a
-    rewrite. The maximum ratio of deleted rows is 1.0, so that no large file is selected for its
-    deleted rows, except for files without a row count, which Delta always selects. If no bin is
-    worth a rewrite without large files, the whole partition is planned, with the usual ratio.
+    rewrite.
     """
-    files = _candidates(plan.files, plan.cutoff_bytes, max_ratio=1.0)
-    bins = pack(files, facts.snapshot.columns, up_to_bytes=target)
-    worthwhile_by_bin = (_worthwhile_files(bin_, facts, plan, target) for bin_ in bins)
-    worthwhile = next(filter(None, worthwhile_by_bin), None)
-    if worthwhile is None:
-        return plan, MAX_DELETED_ROWS_RATIO
+    files = _candidates(plan.files, plan.cutoff_bytes)
+    worthwhile_by_bin = (_worthwhile_files(bin_, facts, plan, target) for bin_ in plan.bins)
+    worthwhile = next(filter(None, worthwhile_by_bin))
     # The number of files, from the smallest on, that fit into one run.
     totals = accumulate(file.size_bytes for file in files)
     fitting_count = sum(fits(facts, total_bytes) for total_bytes in totals)
@@ -304,9 +273,9 @@ def _limited_to_run(
         # A file as large as the cut-off is not selected, so one byte more includes the second file.
         least_cutoff = worthwhile[1].size_bytes + 1
         cutoff = min(cutoff, max(least_cutoff, files[fitting_count].size_bytes))
-    selected = _candidates(files, cutoff, max_ratio=1.0)
+    selected = _candidates(files, cutoff)
     bins = pack(selected, facts.snapshot.columns, up_to_bytes=target)
-    return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
+    return replace(plan, bins=bins, cutoff_bytes=cutoff)
 
 
 def _nothing_to_do(

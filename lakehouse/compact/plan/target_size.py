@@ -3,8 +3,8 @@
 With `engine="auto"`, deltalake compacts adopted tables, and Spark all others. deltalake rewrites a
 table of 70 small files in 0.2 s, without a Spark session, and its commits are conditional: they
 never overwrite a version of another writer. If the policy or the content of an adopted table
-requires Spark, Spark compacts it, and the plan gives the reason. The content includes files that
-deltalake failed to read (`compact/assess.py`).
+requires Spark, Spark compacts it, and the plan gives the reason. Spark also compacts it if
+deltalake turns out to be unable to rewrite the planned files (`compact/run.py`).
 
 The target grows with the table, so that a table of 2 GiB or more keeps about 128 files or more.
 With this many files, a scan runs in parallel, and an UPDATE or DELETE rewrites a small part of the
@@ -47,12 +47,6 @@ _INNER_VOID = re.compile(r"[<,:]void[>,]")
 Engine = Literal["spark", "deltalake"]
 
 
-def may_need_no_spark(table: Table) -> bool:
-    """Whether deltalake is preferred. The policy or the table may still require Spark."""
-    declared = table.compaction.engine
-    return declared == "deltalake" or (declared == "auto" and isinstance(table.write, Adopted))
-
-
 def choose_engine(table: Table, snapshot: Snapshot) -> tuple[Engine, str]:
     """The engine that compacts a table at its present version, and why deltalake cannot.
 
@@ -61,9 +55,10 @@ def choose_engine(table: Table, snapshot: Snapshot) -> tuple[Engine, str]:
     Raises:
         Refused: the declaration has `engine="deltalake"`, which cannot compact the table.
     """
-    if not may_need_no_spark(table):
-        return "spark", ""
     policy = table.compaction
+    is_automatic = policy.engine == "auto" and isinstance(table.write, Adopted)
+    if policy.engine != "deltalake" and not is_automatic:
+        return "spark", ""
     if not isinstance(policy.data_layout, BinPacking):
         why_not = f"its data_layout is {type(policy.data_layout).__name__}"
     elif policy.verify == "content":
@@ -102,7 +97,7 @@ def missing_in_deltalake(snapshot: Snapshot) -> str | None:
         for name, value in partition:
             if not is_plain(value, types[name]):
                 return f"a partition has {name} = {value!r}"
-    return min(snapshot.unreadable_files.values(), default=None)
+    return None
 
 
 # Spark counts opening a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`). With files of

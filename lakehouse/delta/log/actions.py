@@ -12,6 +12,7 @@ Source: PROTOCOL.md, "Actions", "Checkpoints" and "V2 Spec".
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from typing import Any
@@ -459,3 +460,46 @@ def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
         add = json.loads(line).get("add") if line.strip() else None
         if add:
             yield add["path"], add.get("stats")
+
+
+def adds_at(
+    store: Store, table: str, version: int, paths: AbstractSet[str]
+) -> list[dict[str, Any]]:
+    """The `add` actions of these live files of a version, as the log has them, without nulls.
+
+    Raises:
+        Broken: the log does not have the action of a file.
+    """
+    folder = log_folder(table)
+    segment = find_segment(store.list(folder), table, version=version)
+    assert segment is not None
+    adds = dict[str, dict[str, Any]]()
+    names = [file.name for file in (*reversed(segment.tail), *segment.checkpoint)]
+    for name in names:  # the newest first; sidecars are appended
+        for kind, action in _actions_in(name, store.read(name)):
+            if kind == "sidecar":
+                names.append(f"{folder}_sidecars/{unquote(action['path'])}")
+            elif action["path"] in paths:
+                given = {each: value for each, value in action.items() if value is not None}
+                given.pop("stats_parsed", None)
+                given.pop("partitionValues_parsed", None)
+                adds.setdefault(action["path"], given)
+    if adds.keys() != paths:
+        raise Broken(f"version {version} of {table} lacks the actions of some files")
+    return list(adds.values())
+
+
+def _actions_in(name: str, data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The `add` and `sidecar` actions in the log file `name`."""
+    kinds = ("sidecar", "add")
+    if name.endswith(".parquet"):
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            for kind in kinds:
+                for rows in batches(file, kind, ()):
+                    for action in rows.to_pylist(maps_as_pydicts="lossy"):
+                        yield kind, action
+        return
+    for line in data.splitlines():
+        for kind, action in json.loads(line).items() if line.strip() else ():
+            if kind in kinds and action:
+                yield kind, action

@@ -46,7 +46,7 @@ from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS, Document
-from lakehouse.compact.verify import expected, verify_left
+from lakehouse.compact.verify import verify_left
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
@@ -357,8 +357,7 @@ def run_archive(
     started = time.monotonic()
     with hold(lake, None, table.key, owner=owner or f"archive of {table.key}"):
         for _ in range(_TRIES):
-            if expected(lake, table.key) is not None:
-                verify_left(lake, open_spark(), table.key)
+            verify_left(lake, open_spark, table.key)
             state = settled_state(lake, table.key)
             planned = plan(lake, table, state=state, replace=replace)
             to_purge = [each.values for each in planned.leaving if files_with_vectors(each.files)]

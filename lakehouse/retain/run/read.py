@@ -158,7 +158,7 @@ def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutco
         session_confs(session.spark, _CONFS),
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
-        verify_left(lake, session.spark, table.key)
+        verify_left(lake, lambda: session.spark, table.key)
         state = settled_state(lake, table.key)
         plan = restore_plan(lake, table, chosen, state)
         version = _restore(session, state, plan) if plan.partitions else None

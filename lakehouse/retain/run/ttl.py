@@ -89,7 +89,7 @@ def run_ttl(
         hold(lake, spark, table.key, owner=owner or command),
         temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE),
     ):
-        verify_left(lake, spark, table.key)
+        verify_left(lake, lambda: spark, table.key)
         outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)
         record_moved_rows(lake, table, "ttl", outcome)
         return outcome

@@ -35,20 +35,18 @@ def test_bins_are_filled_as_delta_fills_them(files: list[int], bins: list[list[i
     assert sizes(plan(files)) == bins
 
 
-# rows, deleted rows, has a vector -> candidate although it is large; the ratio is 0.05
+# rows, deleted rows, has a vector -> taken although it is large
 DELETED = {
     "no vector": (100, 0, False, False),
-    "few deleted": (100, 4, True, False),
-    "exactly the ratio is over it in floating point: 1 - 95 / 100": (100, 5, True, True),
-    "exactly the ratio is not over it: 1 - 190 / 200": (200, 10, True, 1.0 - 190 / 200 > 0.05),
-    "over the ratio": (100, 6, True, True),
+    "all rows deleted": (100, 100, True, False),
     "a vector and no statistics": (None, 6, True, True),
+    "no vector and no statistics": (None, 0, False, False),
     "a vector of no rows in a file of none": (0, 0, True, False),
 }
 
 
 @pytest.mark.parametrize(("rows", "deleted", "has_vector", "taken"), DELETED.values(), ids=DELETED)
-def test_a_large_file_is_taken_for_its_deleted_rows(
+def test_a_large_file_is_taken_only_if_its_deleted_rows_cannot_be_counted(
     rows: int | None, deleted: int, has_vector: bool, taken: bool
 ) -> None:
     large = data_file(

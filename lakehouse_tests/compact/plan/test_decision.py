@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.decision import (
@@ -23,12 +21,12 @@ from lakehouse_tests.support.example_snapshots import POLICY
 
 MANY = state("a", 90)
 WRITING = flying("a", compaction=False)
-FAILED, REFUSED = tried("failed"), tried("refused")
+FAILED, SUCCEEDED = tried(False), tried(True)
 
 
 def failures(*hours: float) -> list[Try]:
     """Failed tries that ended so many hours ago."""
-    return [tried("failed", hours=each) for each in hours]
+    return [tried(False, hours=each) for each in hours]
 
 
 # One table with a threshold of 4: its state, the runs in flight, the tries, the reason, and the number of the try that is requested.
@@ -40,19 +38,16 @@ STORIES = {
     "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
     "its compaction is under way": (MANY, (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
     "its write is under way": (MANY, (WRITING,), (), Reason.RUN_IN_FLIGHT, None),
-    "this state was compacted": (MANY, (), [tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "this state was compacted": (MANY, (), [SUCCEEDED], Reason.ASKED_BEFORE, None),
     "it failed once": (MANY, (), [FAILED], Reason.DUE, 2),
-    "it failed, then succeeded": (MANY, (), [FAILED, tried("succeeded")], Reason.ASKED_BEFORE, None),
+    "it failed, then succeeded": (MANY, (), [FAILED, SUCCEEDED], Reason.ASKED_BEFORE, None),
     "it failed as often as is allowed": (MANY, (), [FAILED] * 3, Reason.TRIES_USED_UP, None),
-    "it was refused before it began": (MANY, (), [REFUSED] * 9, Reason.DUE, 10),
-    "it was refused, then succeeded": (MANY, (), [REFUSED, tried("succeeded")], Reason.ASKED_BEFORE, None),
-    "it failed as often between refusals": (MANY, (), [FAILED, REFUSED] * 3, Reason.TRIES_USED_UP, None),
     "just within the pause": (MANY, (), failures(5.99, 5.99, 5.99), Reason.TRIES_USED_UP, None),
     "the pause is over": (MANY, (), failures(6, 6, 6), Reason.DUE, 4),
     "the newest failure begins the pause": (MANY, (), failures(9, 9, 1), Reason.TRIES_USED_UP, None),
     "the next pause is twice as long": (MANY, (), failures(*[11.9] * 4), Reason.TRIES_USED_UP, None),
     "the next pause is over": (MANY, (), failures(*[12] * 4), Reason.DUE, 5),
-    "a success outlasts any pause": (MANY, (), [tried("succeeded", hours=9_000)], Reason.ASKED_BEFORE, None),
+    "a success outlasts any pause": (MANY, (), [tried(True, hours=9_000)], Reason.ASKED_BEFORE, None),
 }  # fmt: skip
 
 
@@ -78,20 +73,6 @@ def test_one_table(
     run_key = number and f"compaction/a/version=7/try={number}"
     assert (found.reason, found.run_key, found.request) == (reason, run_key, number is not None)
     assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
-
-
-@given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
-def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(
-    results: list[str],
-) -> None:
-    tries, keys = list[Try](), list[str]()
-    for result in [*results, "failed"]:
-        found = decided(MANY, tries)
-        assert found.request == (sum(past.result == "failed" for past in tries) < 3)
-        if found.run_key:
-            keys.append(found.run_key)
-            tries.append(tried(result))
-    assert len(set(keys)) == len(keys)
 
 
 def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> None:

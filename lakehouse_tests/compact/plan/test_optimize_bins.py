@@ -86,13 +86,10 @@ def test_one_bin_is_always_allowed_and_files_of_one_size_stay_together() -> None
     assert plan.files_left == 1
 
 
-def test_large_files_full_of_deleted_rows_wait_in_a_bounded_run() -> None:
+def test_large_files_full_of_deleted_rows_are_left_to_the_purge() -> None:
     small = [data_file(size, name) for name, size in {"a": 100, "b": 200, "c": 1_500}.items()]
     files = [*small, data_file(6_100, "large", deleted=50)]
-    unbounded, bounded = planned(snapshot(files)), planned(snapshot(files), max_bytes_per_run=1_000)
-    assert (paths(unbounded), paths(bounded)) == ([["a", "b", "c", "large"]], [["a", "b"]])
-    assert isinstance(bounded.statement, Packing)
-    assert bounded.statement.max_deleted_rows_ratio == 1.0
+    assert paths(planned(snapshot(files))) == [["a", "b", "c"]]
 
 
 # cold partitions

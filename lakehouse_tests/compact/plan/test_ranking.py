@@ -62,9 +62,9 @@ def flying(table: str, *, compaction: bool = True) -> RunInFlight:
     return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
 
 
-def tried(result: str, *, hours: float = 0) -> Try:
+def tried(succeeded: bool, *, hours: float = 0) -> Try:
     """A try that ended so many hours ago."""
-    return Try(result=result, ended_ms=NOW - int(hours * 3_600_000))  # type: ignore[arg-type]
+    return Try(succeeded=succeeded, ended_ms=NOW - int(hours * 3_600_000))
 
 
 def test_most_mergeable_first_and_unknown_last() -> None:
