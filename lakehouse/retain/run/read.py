@@ -14,7 +14,6 @@
 
 import json
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused, Transient
@@ -29,7 +28,6 @@ from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, TableSession, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.retain.plan.archive import (
-    Partition,
     RestorePlan,
     Selection,
     names_in_archive,
@@ -49,12 +47,12 @@ from lakehouse.retain.run.archive import (
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
-from lakehouse.spark.frames import FrameWrite, Transaction, table_at, write_frame
+from lakehouse.spark.frames import FrameWrite, Transaction, table_at, with_columns_of, write_frame
 from lakehouse.spark.session import connect
 from lakehouse.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # The shuffle leads to few large files in each partition.
 _CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
@@ -93,12 +91,10 @@ def read(
     return rows if archived is None else rows.unionByName(archived)
 
 
-def archived_rows(
-    session: TableSession, facts: TableFacts, partitions: Sequence[Partition] | None = None
-) -> "DataFrame | None":
+def archived_rows(session: TableSession, facts: TableFacts) -> "DataFrame | None":
     """The rows of a table's archive at a version of the table; `None` if the archive is empty.
 
-    They have the table's columns. `partitions` selects partitions of the archive.
+    They have the table's columns.
 
     Raises:
         Refused: a column changed since the last run of the archive.
@@ -109,20 +105,9 @@ def archived_rows(
     snapshot, archived = facts.snapshot, state.applied
     refuse_table(snapshot)
     names = names_in_archive(snapshot, archived)
-    within = list[str]()
-    if partitions is not None:
-        values = [
-            tuple(zip(archived.partition_columns, (text for _, text in each.values), strict=True))
-            for each in partitions
-        ]
-        within = [statements.partition_predicate(archived.columns, values)]
-    columns = list["Column"]()
-    for field in table_at(session.spark, snapshot).schema.fields:
-        value = F.lit(None).cast(field.dataType)
-        if field.name in names:
-            value = F.col(statements.quote(names[field.name]))
-        columns.append(value.alias(field.name))
-    return table_at(session.spark, archived, within=within).select(*columns)
+    present = [F.col(statements.quote(stored)).alias(name) for name, stored in names.items()]
+    rows = table_at(session.spark, archived).select(*present)
+    return with_columns_of(session.spark, snapshot, rows)
 
 
 def restore_plan(
@@ -173,9 +158,12 @@ def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutco
 
 def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> int:
     """Steps 2 and 3; returns the version that has the rows."""
-    rows = archived_rows(session, state.facts, plan.partitions)
+    snapshot = state.facts.snapshot
+    archived = archived_rows(session, state.facts)
+    assert archived is not None  # it has the partitions
+    values = [each.values for each in plan.partitions]
+    rows = archived.where(statements.partition_predicate(snapshot.columns, values))
     expected = sizes_of(plan.partitions).rows
-    assert rows is not None  # it has the partitions
     if expected is not None and (actual := rows.count()) != expected:
         raise Broken(
             f"restore of {plan.table}: the archived files have {actual:,} rows, but the archive's"
@@ -187,7 +175,7 @@ def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> i
         transaction=Transaction(app_id=ARCHIVE_APP_ID, version=number),
         user_metadata=json.dumps({ROWS_MOVED: "restore"}),
     )
-    write_frame(rows, state.facts.snapshot.uri, write)
+    write_frame(rows, snapshot.uri, write)
     after = session.lake.facts(session.key)
     assert after is not None
     for commit in history_since(session.lake.store, after.history, plan.version).commits:
