@@ -37,7 +37,7 @@ def follow(lake: Lake, spark: SparkSession, way: Way, case: Case) -> bool:
         with pytest.raises(Refused, match=case.impossible):
             apply_changes(session, tables, lambda _: None, drop=case.drop)
         return False
-    assert propose(session, tables, drop=case.drop).sentence
+    assert propose(session, tables, drop=case.drop).plan.sentence
     apply_changes(session, tables, lambda _: None, drop=case.drop)
     return True
 
@@ -61,7 +61,7 @@ def check_case(lake: Lake, spark: SparkSession, way: Way, case: Case) -> None:
         rows = [*BEFORE, AFTER[0], last]
         session = TableSession(lake=lake, spark=spark, table=changed[-1])
         after = propose(session, tuple(changed)).plan
-        assert after is not None and not after.blocking
+        assert not after.blocking
     expected = way.rows_after(case, rows, lambda place: place >= len(BEFORE))
     names = [*expected[0]]
     wanted = sorted((tuple(row.values()) for row in expected), key=str)
