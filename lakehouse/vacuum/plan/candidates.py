@@ -2,8 +2,8 @@
 
 **Safety properties** (tests in `vacuum/plan/test_vacuum.py`)
 - A file that a commit within the retention removed is kept, even if its tombstone is gone.
-- Nothing is deleted if a commit that is still in the log added a file to delete and no later commit
-  removed it, even if a checkpoint lacks the file.
+- A file is kept if a commit that is still in the log added it and no later commit removed it,
+  even if a checkpoint lacks the file.
 
 What an object is to its table (live, removed within or before the retention, an orphan) is decided
 in `vacuum/inventory/plan.py`. Files that a kept version reads are kept here.
@@ -260,7 +260,7 @@ class DeletionGuard(ObjectClassifier):
       checkpoint was written. An absolute path, or a path that begins with `..`, may lead into the
       table, so every file with the same base name is kept.
     - Files that a commit added, and that no later commit removed. These files may be live, even if
-      a checkpoint lacks them.
+      a checkpoint lacks them, or a missing commit may have removed them.
 
     Commits before the known history are read only for a file of which no removal is known.
     """
@@ -274,11 +274,12 @@ class DeletionGuard(ObjectClassifier):
     def allows(self, name: str, stored: StoredObject, part: Part) -> bool:
         """Whether the object is reclaimable, older than the horizon, and validly named.
 
-        An object is kept if its age is unknown, or if a version within the retention reads it. If a
-        table feature is unknown, every object is kept.
+        An object is kept if its age is unknown, if a version within the retention reads it, or if a
+        commit in the log added it, and only a missing commit may have removed it. If a table
+        feature is unknown, every object is kept.
 
         Raises:
-            Broken: a commit in the log added the object, and none removed it.
+            Broken: a commit added the object, none removed it, and no commit is missing.
         """
         modified_ms = plausible_ms(stored.modified_ms, now_ms=self.horizon_ms)
         if modified_ms is None or modified_ms >= self.horizon_ms:
@@ -304,9 +305,8 @@ class DeletionGuard(ObjectClassifier):
         """Whether a version within the retention, or the newest one, may need the file.
 
         Raises:
-            Broken: a commit added the file, and none removed it, so the newest checkpoint lacks
-                this file, or the commit that removed it is missing. The checkpoint may also lack
-                files that no commit names.
+            Broken: a commit added the file, none removed it, and no commit is missing, so the
+                newest checkpoint lacks this file. It may also lack files that no commit names.
         """
         table_files = self._facts.table_files
         is_removal_known = name in table_files.removed
@@ -315,14 +315,15 @@ class DeletionGuard(ObjectClassifier):
         version = (self._added_lately if is_removal_known else self._added).get(name)
         if version is None:
             return False
+        if version < self._first_without_gap:
+            return True
         checkpoint = self._facts.log.snapshot.log.checkpoint_version
         of_version = "" if checkpoint is None else f" of version {checkpoint}"
         raise Broken(
             f"vacuum of {table_files.table}: the checkpoint{of_version} lacks the file {name}. "
             f"Version {version} added the file, and no commit up to version {table_files.version} "
-            "removed it. Nothing was deleted. Restore the checkpoint, or missing commits, from a "
-            "backup. If all commits since version 0 are in the log, delete the checkpoint and "
-            "_last_checkpoint instead"
+            "removed it. Nothing was deleted. Restore the checkpoint from a backup. If all commits "
+            "since version 0 are in the log, delete the checkpoint and _last_checkpoint instead"
         )
 
     @cached_property
@@ -333,8 +334,23 @@ class DeletionGuard(ObjectClassifier):
         return {name_in_table(path) or _base_name(unquote(path)) for path in paths}
 
     @cached_property
+    def _commits(self) -> Sequence[Commit]:
+        """All commits of the log, newest first."""
+        return [*self._facts.all_commits(self._facts.log.history)]
+
+    @cached_property
     def _added(self) -> Mapping[str, int]:
-        return _last_additions(self._facts.all_commits(self._facts.log.history))
+        return _last_additions(self._commits)
+
+    @cached_property
+    def _first_without_gap(self) -> int:
+        """The oldest version after which no commit is missing."""
+        oldest = self._facts.table_files.version + 1
+        for commit in self._commits:
+            if commit.version < oldest - 1:
+                break
+            oldest = commit.version
+        return oldest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@
   (modes FULL and INVENTORY) lacks live files.
 - No plan contains a hidden file, a file in the log's folder, or a file that another table of the
   lake reads.
-- There is no plan if a commit that is still in the log added a file to delete and no commit removed
-  it, even if a checkpoint lacks the file.
+- A file is never in a plan if a commit that is still in the log added it and no commit removed it,
+  even if a checkpoint lacks the file.
 - A plan never contains a file below a prefix that a declared table loads from, or in a folder that
   looks like another table.
 - A plan never contains a file that a kept version needs.
@@ -56,10 +56,12 @@ from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
     VacuumFacts,
+    folders_to_ask,
     log_covers,
     removed_by_log,
     retention_in_force,
     select,
+    written_once,
 )
 
 # The maximum number of keys in one request. Source: Amazon S3 API reference, DeleteObjects.
@@ -233,10 +235,20 @@ class VacuumPlan(Explained):
 
     @property
     def requests(self) -> dict[str, int]:
-        """The predicted requests for the listing and the deletions; those of checks are few."""
-        deletes = ceil(self.file_count / DELETE_KEYS) if self.facts.on_s3 else 0
+        """The predicted requests for the listing, the last check and the deletions."""
         quote = self.quote
-        return {"LIST": quote.list_requests, "GET": quote.get_requests, "DELETE": deletes}
+        lists = quote.list_requests
+        heads = 0
+        deletes = 0
+        if self.candidates and self.facts.on_s3:
+            names = [each.name for each in self.candidates]
+            by_head = [*folders_to_ask(self.facts, self.mode, names).values()]
+            # One request per folder searches for a new table. Two HEAD requests search for newer
+            # commits, and one looks at each name that a writer may use again.
+            lists += by_head.count(False)
+            heads = by_head.count(True) + 2 + sum(not written_once(name) for name in names)
+            deletes = ceil(len(names) / DELETE_KEYS)
+        return {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes}
 
     @property
     def file_count(self) -> int:
