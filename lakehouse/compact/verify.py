@@ -43,7 +43,7 @@ from lakehouse.base.text import count_of
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, engine_of, prediction_in
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.log.actions import adds_at, each_statistics
+from lakehouse.delta.log.actions import adds_at, logged_adds
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
 from lakehouse.lake.commits import (
@@ -463,9 +463,9 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
             return None  # the same path has other statistics before and after the compaction
         versions = (removed.version, added.version)
         statistics = {
-            path: text
-            for path, text in each_statistics(store, snapshot.table, versions)
-            if path in paths
+            add["path"]: add.get("stats")
+            for add in logged_adds(store, snapshot.table, versions, ("path", "stats"))
+            if add["path"] in paths
         }
         removed_facts = _by_partition(snapshot, removed, statistics)
         added_facts = _by_partition(snapshot, added, statistics)

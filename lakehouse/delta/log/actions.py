@@ -11,7 +11,7 @@ Source: PROTOCOL.md, "Actions", "Checkpoints" and "V2 Spec".
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
@@ -427,39 +427,48 @@ def _partitions(rows: pa.StructArray) -> Iterable[PartitionValues]:
     return [known.setdefault(partition, partition) for partition in partitions_of_rows]
 
 
-def each_statistics(
-    store: Store, table: str, versions: Iterable[int]
-) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics (JSON) of each `add` action in the log files of these versions.
+def logged_adds(
+    store: Store, table: str, versions: Iterable[int], leaves: Sequence[str] = ()
+) -> Iterator[Mapping[str, Any]]:
+    """Yields the `add` actions in the log files of these versions, oldest first.
 
-    Every log file is read once, the oldest first, so the last statistics of a path are those at the
-    newest of the versions that has it. They are never all in memory. Files that a later commit
-    removes are included; files that only a sidecar names are not.
+    Each log file is read once, and the actions are never all in memory. Actions in Parquet files
+    have the fields in `leaves` (empty: all fields). Files that a later commit removes are included.
+    The last action of a path is the one at the newest of the versions that has the path.
     """
-    listing = store.list(log_folder(table))
+    folder = log_folder(table)
+    listing = store.list(folder)
     names = dict[str, None]()  # ordered by first use
     for version in sorted({*versions}):
         segment = find_segment(listing, table, version=version)
         if segment is not None:
-            files = (*segment.checkpoint, *segment.tail)
-            names |= dict.fromkeys(file.name for file in files)
+            names |= dict.fromkeys(file.name for file in (*segment.checkpoint, *segment.tail))
     for name, data in zip(names, store.read_many([*names]), strict=True):
-        yield from _statistics_in(name, data)
+        for kind, action in _actions_in(name, data, leaves):
+            if kind == "add":
+                yield action
+                continue
+            sidecar = f"{folder}_sidecars/{unquote(action['path'])}"
+            for _, add in _actions_in(sidecar, store.read(sidecar), leaves):
+                yield add
 
 
-def _statistics_in(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Path and statistics of each `add` action in the log file `name`."""
+def _actions_in(
+    name: str, data: bytes, leaves: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The `sidecar` and `add` actions in the log file `name`."""
+    kinds = {"sidecar": (), "add": leaves}
     if name.endswith(".parquet"):
         with pq.ParquetFile(pa.BufferReader(data)) as file:
-            for rows in batches(file, "add", ("path", "stats")):
-                if _has(rows, "stats"):
-                    statistics = rows.field("stats").to_pylist()
-                    yield from zip(rows.field("path").to_pylist(), statistics, strict=True)
+            for kind, leaves_of_kind in kinds.items():
+                for rows in batches(file, kind, leaves_of_kind):
+                    for action in rows.to_pylist(maps_as_pydicts="lossy"):
+                        yield kind, action
         return
     for line in data.splitlines():
-        add = json.loads(line).get("add") if line.strip() else None
-        if add:
-            yield add["path"], add.get("stats")
+        for kind, action in json.loads(line).items() if line.strip() else ():
+            if kind in kinds and action:
+                yield kind, action
 
 
 def adds_at(
@@ -470,36 +479,14 @@ def adds_at(
     Raises:
         Broken: the log does not have the action of a file.
     """
-    folder = log_folder(table)
-    segment = find_segment(store.list(folder), table, version=version)
-    assert segment is not None
     adds = dict[str, dict[str, Any]]()
-    names = [file.name for file in (*reversed(segment.tail), *segment.checkpoint)]
-    for name in names:  # the newest first; sidecars are appended
-        for kind, action in _actions_in(name, store.read(name)):
-            if kind == "sidecar":
-                names.append(f"{folder}_sidecars/{unquote(action['path'])}")
-            elif action["path"] in paths:
-                given = {each: value for each, value in action.items() if value is not None}
-                given.pop("stats_parsed", None)
-                given.pop("partitionValues_parsed", None)
-                adds.setdefault(action["path"], given)
+    for action in logged_adds(store, table, [version]):
+        if action["path"] in paths:
+            adds[action["path"]] = {
+                name: value
+                for name, value in action.items()
+                if value is not None and not name.endswith("_parsed")
+            }
     if adds.keys() != paths:
         raise Broken(f"version {version} of {table} lacks the actions of some files")
     return list(adds.values())
-
-
-def _actions_in(name: str, data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The `add` and `sidecar` actions in the log file `name`."""
-    kinds = ("sidecar", "add")
-    if name.endswith(".parquet"):
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
-            for kind in kinds:
-                for rows in batches(file, kind, ()):
-                    for action in rows.to_pylist(maps_as_pydicts="lossy"):
-                        yield kind, action
-        return
-    for line in data.splitlines():
-        for kind, action in json.loads(line).items() if line.strip() else ():
-            if kind in kinds and action:
-                yield kind, action

@@ -21,7 +21,7 @@ from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
 from lakehouse.delta.log import history_since
-from lakehouse.delta.log.actions import each_statistics
+from lakehouse.delta.log.actions import logged_adds
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, TableSession
 from lakehouse.lake.lease import check_clock, hold
@@ -147,9 +147,9 @@ def read_bounds(lake: Lake, snapshot: Snapshot, column: Column) -> dict[str, Tim
         return {}
     live = {file.path for file in snapshot.files}
     return {
-        path: bounds_in_statistics(text, column)
-        for path, text in each_statistics(lake.store, snapshot.table, [snapshot.version])
-        if path in live
+        add["path"]: bounds_in_statistics(add.get("stats"), column)
+        for add in logged_adds(lake.store, snapshot.table, [snapshot.version], ("path", "stats"))
+        if add["path"] in live
     }
 
 
