@@ -20,13 +20,12 @@ from lakehouse.adopt.asset import observation_sensor, observed_asset
 from lakehouse.adopt.maintain import upkeep_assets
 from lakehouse.assets.dagster_records import records_asset
 from lakehouse.assets.keys import automation_sensor
-from lakehouse.assets.resources import spark_resource
+from lakehouse.assets.resources import lake_of, lake_resources
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.sensor import compaction_sensor
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.lake.declared_tables import declared_tables
-from lakehouse.lake.lake import open_lake
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
 from lakehouse.vacuum.asset import inventory_asset, inventory_sensor
@@ -41,7 +40,8 @@ def define(settings: Settings) -> dg.Definitions:
         Refused: a declaration cannot be imported or is invalid (`declared_tables`).
     """
     tables = [*declared_tables(settings).values()]
-    lake = open_lake(settings, tables=tables)
+    resources = lake_resources(settings)
+    lake = lake_of(settings, resources, tables)
     assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
     adopted = [table for table in tables if isinstance(table.write, Adopted)]
@@ -66,7 +66,7 @@ def define(settings: Settings) -> dg.Definitions:
         assets=assets,
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=sensors,
-        resources={"spark": spark_resource(settings)},
+        resources=resources,
         executor=dg.in_process_executor,
     )
 

@@ -79,7 +79,7 @@ LIBRARIES = {
     "watch": "prometheus_client pyarrow pyspark",
     "query": "deltalake pyarrow pyspark",
     "report": "jinja2 markupsafe",
-    "assets": "dagster dagster_pyspark psutil sqlalchemy yaml",
+    "assets": "dagster dagster_aws dagster_pyspark psutil sqlalchemy yaml",
     "cli": "click rich dagster",
     "door": "click dagster",
     "tables": "pyspark",

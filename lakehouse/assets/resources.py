@@ -1,14 +1,19 @@
-"""Spark as a Dagster resource, opened when a run needs it."""
+"""Spark and S3 as Dagster resources, opened when a run needs them."""
 
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from lakehouse.assets.dagster_dev import wait_for_server
 from lakehouse.assets.runs import process_tag
-from lakehouse.base.installation import is_installed
+from lakehouse.base.installation import is_installed, require
 from lakehouse.base.settings import Settings
+from lakehouse.declare.table import Table
+from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.spark.session import connect
+from lakehouse.store.s3 import client_options, s3_client
 
 if TYPE_CHECKING or is_installed("dagster_pyspark"):
     from dagster_pyspark import LazyPySparkResource
@@ -25,6 +30,34 @@ else:
             """Raises `Refused` (in `LakeSpark`); the message names the extra to install."""
             self._init_session()
             return self._spark_session
+
+
+def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
+    """The lake that all asset factories share. Nothing is opened before its first use.
+
+    The resource `s3`, if there is one, creates the lake's S3 clients.
+    """
+    make_client = resources["s3"].get_client if "s3" in resources else None
+    return open_lake(settings, make_client, tables=tables)
+
+
+def lake_resources(settings: Settings) -> dict[str, Any]:
+    """The resource `spark`, and on S3 also `s3`.
+
+    The AWS_ variables configure `s3`, and boto3 finds the credentials.
+    """
+    resources: dict[str, Any] = {"spark": spark_resource(settings)}
+    if settings.on_s3:
+        require("dagster_aws", extra="s3", purpose="a lake on S3")
+        from dagster_aws.s3 import S3Resource  # loads boto3, which a lake on disk does not need
+
+        class LakeS3(S3Resource):
+            def get_client(self, **timeouts: Any) -> Any:
+                options = {name: getattr(self, name) for name in client_options({})}
+                return s3_client(**options | timeouts)
+
+        resources["s3"] = LakeS3(**client_options(os.environ))
+    return resources
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
