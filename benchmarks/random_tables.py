@@ -72,7 +72,8 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     if planned.bins or (planned.reason in NOTHING_FOR_DELTA and not is_left_alone):
         run_statement(spark, before.snapshot, planned, mark)
     after = lake.facts(key)
-    commits = after.history.marked(mark)
+    commit = after.history.marked(mark)
+    commits = [] if commit is None else [commit]
     found = differences(before.snapshot, planned, commits)
     return Compared(
         recipe=recipe,

@@ -22,10 +22,12 @@ from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Lake, TableSession
-from lakehouse.spark.frames import Transaction, merge_confs
 from lakehouse.spark.statements import optimize
 from lakehouse.spark.temporary_confs import (
     SHUFFLE_PARTITIONS,
+    SHUFFLED_BEFORE_WRITE,
+    TRANSACTION_APP,
+    TRANSACTION_VERSION,
     are_few,
     confs_to_read,
     merged_into,
@@ -151,9 +153,12 @@ def writing_session(
         apply_properties(TableSession(lake=lake, spark=spark, table=table), facts)
         properties = {} if facts is None else facts.snapshot.properties
         known, size_bytes = (0, 0) if facts is None else merged_into(facts.snapshot)
-        confs = merge_confs(
-            properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms())
-        )
+        confs = {
+            TRANSACTION_APP: ingest_app_id(table.key),
+            TRANSACTION_VERSION: str(now_ms()),
+        }
+        if OPTIMIZE_WRITE not in properties:
+            confs[SHUFFLED_BEFORE_WRITE] = "true"
         confs |= confs_to_read([(known, size_bytes), (rows, 0)])
     with session_confs(spark, confs):
         yield None if facts is None else facts.snapshot
