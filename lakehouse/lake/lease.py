@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
@@ -64,6 +65,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 # Without handlers, as in a command, Python prints warnings to standard error.
 _LOG = logging.getLogger(__name__)
+# The leases that this process holds, by their tokens.
+_held: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -107,10 +110,12 @@ class _Lease(threading.Thread):
         self._table = table_key
         self._owner = owner
         self._object = f"{LOCKS}/{table_key}.json"
+        self._token = uuid4().hex
         self._ended = threading.Event()
         self._renewed = 0.0
         process = identify(os.getpid())
         record = {
+            "token": self._token,
             "owner": owner,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -126,7 +131,14 @@ class _Lease(threading.Thread):
         is_reported = False
         while True:
             self._renewed = time.monotonic()
-            if self._store.put_if_absent(self._object, self._content):
+            _held.add(self._token)
+            is_taken = False
+            try:
+                is_taken = self._store.put_if_absent(self._object, self._content)
+            finally:  # after an error, the lease is nobody's, even if the object was created
+                if not is_taken:
+                    _held.discard(self._token)
+            if is_taken:
                 return
             holder = _read_holder(self._store, self._object)
             if holder is not None and _has_ended(self._store, self._object, holder):
@@ -158,6 +170,7 @@ class _Lease(threading.Thread):
         self._ended.set()
         if self.is_alive():
             self.join()
+        _held.discard(self._token)
         with contextlib.suppress(Exception):  # it ends by itself
             if self._is_ours:
                 self._store.delete([self._object])
@@ -170,19 +183,22 @@ class _Lease(threading.Thread):
 def _read_holder(store: Store, name: str) -> dict[str, Any] | None:
     """The record of a lease; empty if it is damaged, `None` if it was just given back."""
     try:
-        return json.loads(store.read(name))
+        record = json.loads(store.read(name))
     except FileNotFoundError:
         return None
     except ValueError:
         return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _has_ended(store: Store, name: str, holder: dict[str, Any]) -> bool:
     """Whether the holder's process has ended, as far as this machine knows, or its lease has."""
     space = process_space()
-    is_of_this_machine = space is not None and holder.get("space") == space
-    if is_of_this_machine and not Process(pid=holder["pid"], born=holder["born"]).is_alive:
-        return True
+    if space is not None and holder.get("space") == space:
+        if holder["pid"] == os.getpid() and holder["token"] not in _held:
+            return True
+        if not Process(pid=holder["pid"], born=holder["born"]).is_alive:
+            return True
     stored = store.stat(name)
     # A time in the future counts as old, too: the clock of the storage was set back.
     return stored is not None and abs(now_ms() - stored.modified_ms) > LEASE_SECONDS * 1_000

@@ -79,7 +79,7 @@ def test_the_lease_of_another_machine_may_be_taken_once_it_has_ended(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether its process is alive cannot be known here, so a lease that is renewed is respected."""
-    elsewhere = '{"space": "elsewhere", "pid": 1, "born": "1", "host": "web2"}'
+    elsewhere = '{"token": "x", "space": "elsewhere", "pid": 1, "born": "1", "host": "web2"}'
     for content in (elsewhere.encode(), b"damaged"):
         lake.store.put(OBJECT, content)
         assert not is_free(lake)
