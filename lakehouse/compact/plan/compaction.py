@@ -146,7 +146,9 @@ def plan_table(
     try:
         engine, why_not = choose_engine(table, snapshot)
         policy = replace(policy, engine=engine)
-        rates = fit_rates(history, prices=table.prices, engine=engine, lake_factor=lake_factor)
+        rates = fit_rates(
+            history, snapshot, prices=table.prices, engine=engine, lake_factor=lake_factor
+        )
         plan = plan_compaction(snapshot, policy, rates=rates, now_ms=now_ms, history=history)
     except Refused as refusal:
         if not or_refusal:

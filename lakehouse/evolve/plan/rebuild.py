@@ -406,7 +406,7 @@ def _estimate(facts: TableFacts, bytes_read: int, table: Table) -> Estimate:
         bytes_removed=bytes_read,
         files_added=max(1, len(partitions)),
     )
-    rates = fit_rates(facts.history, prices=table.prices)
+    rates = fit_rates(facts.history, snapshot, prices=table.prices)
     once = estimate(rates, work, on_s3=snapshot.on_s3)
     seconds = _STATEMENTS_SECONDS + (1 + _COMPARISON_SHARE) * once.seconds
     usd = table.prices.run_usd(
