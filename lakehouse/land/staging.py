@@ -149,9 +149,11 @@ class StagedParts:
 
     def _add_lines(self, file: LandedFile, fields: CsvFields | None, lines: Sequence[str]) -> int:
         """Adds the records of a text (`simple_lines`), all at once. Returns their number."""
-        header_lines = 0
+        header_lines = 0 if fields is None else int(fields.has_header)
+        record_count = len(lines) - header_lines
+        if not record_count:
+            return 0
         if fields is not None:
-            header_lines = int(fields.has_header)
             self._new_columns.see_columns(fields.names)
         columns = (
             repeat(f"{self._prefix}{file.name}"),
@@ -164,7 +166,6 @@ class StagedParts:
             repeat(None),
         )
         self._rows[fields].extend(zip(*columns, strict=False))
-        record_count = len(lines) - header_lines
         self._grew(record_count, file.size_bytes)
         return record_count
 

@@ -142,3 +142,21 @@ def test_a_planned_file_that_has_grown_is_staged_again_as_it_was(tmp_path: Path)
     planned = batch_of("a.json", FIRST, part_count=1, record_count=1)
     store.put(f"{LANDING.prefix}a.json", FIRST + SECOND)
     assert staged_lines(store, staged_again(store, KEY, planned, LANDING)) == [(1, '{"id": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("data", "count"), [(b"id", 0), (b"id\n", 0), (b"id\n1\n2\n", 2), (b'id\n"1"', 1)]
+)
+def test_a_file_with_only_a_header_stages_no_record(
+    tmp_path: Path, data: bytes, count: int
+) -> None:
+    store, landing = DiskStore(tmp_path), replace(LANDING, format="csv")
+    store.put("landing/t/a.csv", data)
+    batch, reads = stage(store, KEY, batch_of("a.csv", data), landing)
+    read = reads["a.csv"]
+    assert read is not None and read.problem is None
+    assert (batch.record_count, batch.part_count, read.record_count) == (
+        count,
+        min(count, 1),
+        count,
+    )
