@@ -73,7 +73,9 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
         run_statement(spark, before.snapshot, planned, mark)
     after = lake.facts(key)
     commit = after.history.marked(mark)
-    commits = [] if commit is None else [commit]
+    commits = list[Commit]()
+    if commit is not None:
+        commits.append(commit)
     found = differences(before.snapshot, planned, commits)
     return Compared(
         recipe=recipe,

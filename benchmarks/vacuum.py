@@ -128,7 +128,7 @@ def _figures(what: str, found: Mapping[str, Measured], *, is_judged: bool) -> It
         )
     if DELTALAKE in found and ours.deleted >= LEAST_DELETED:
         yield Figure(
-            name=f"seconds over those of deltalake vacuum(full=True), {what}",
+            name=f"times the seconds of deltalake vacuum(full=True), {what}",
             value=ours.seconds / found[DELTALAKE].seconds,
             unit="times",
             row="P2",

@@ -11,4 +11,4 @@ def now_ms() -> int:
 
 def pause_about(seconds: float) -> None:
     """Sleeps for a random time between 0.5 and 1.5 times `seconds`."""
-    time.sleep(random.uniform(0.5, 1.5) * seconds)
+    time.sleep(random.uniform(0.5, 1.5) * seconds)  # random, so that retries do not collide

@@ -71,7 +71,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
     """Waits until `condition()` is true, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # such a condition can only be polled
 
 
 def identify(pid: int) -> Process | None:

@@ -55,13 +55,13 @@ class DagsterServices:
             )
 
     def check(self, say: Callable[[str], None]) -> str | None:
-        """Starts a process that has to run. Returns the name of one that has ended for good."""
+        """Starts what is missing. Returns the name of a process that has ended for good, if any."""
         if "daemon" not in self._running and self._socket.exists():
             self.start("daemon")
         ended = [name for name, process in self._running.items() if not process.is_alive]
         if ended == ["code server"]:
             say("the code server ended by itself and is started again")
-            time.sleep(_RESTART_SECONDS)
+            time.sleep(_RESTART_SECONDS)  # it may end again at once
             self.start("code server")
             return None
         return ended[0] if ended else None

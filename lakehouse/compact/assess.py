@@ -294,16 +294,7 @@ def read_fleet(
             return None
         if on_facts is not None:
             on_facts(table, facts)
-        failures = failed_tries(lake, table.key)
-        assessed = assess(lake, table, facts, failures)
-        known = CompactionCandidate(
-            state=assessed.state,
-            policy=table.compaction_policy,
-            failures=failures,
-            pause=pause_of(lake, table.key),
-            hold=without_spark(table.key, assessed.state.engine),
-        )
-        return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
+        return _reading(lake, table, facts)
 
     readings = for_each_table(tables, read)
     candidates = list[CompactionCandidate]()
@@ -349,6 +340,19 @@ def _write_times(facts: TableFacts) -> Sequence[int]:
     """The times (ms) at which commits in the table's history changed rows, other than by upkeep."""
     commits = facts.history.commits
     return [each.committed_ms for each in commits if each.changed_data and not moves_rows(each)]
+
+
+def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
+    failures = failed_tries(lake, table.key)
+    assessed = assess(lake, table, facts, failures)
+    known = CompactionCandidate(
+        state=assessed.state,
+        policy=table.compaction_policy,
+        failures=failures,
+        pause=pause_of(lake, table.key),
+        hold=without_spark(table.key, assessed.state.engine),
+    )
+    return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
 
 
 def _operation(reading: Found[TableReading], decision: Decision) -> Operation:

@@ -49,7 +49,7 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
 from lakehouse.lake.commits import (
     commit_after_newest,
     commit_info,
-    file_action,
+    file_actions,
     table_location,
 )
 from lakehouse.lake.lake import Lake
@@ -364,7 +364,7 @@ def undo(lake: Lake, before: Snapshot, commit: Commit, added: Side, why: str) ->
     restore["commitInfo"]["operationParameters"] = {"version": str(version)}
     if "inCommitTimestamp" in before.features:
         restore["commitInfo"]["inCommitTimestamp"] = max(now_ms(), commit.committed_ms + 1)
-    removes = [file_action("remove", file, before.physical_names) for file in added.files]
+    removes = file_actions("remove", added.files, before)
 
     def refuse(_: Snapshot) -> None:
         raise _OvertakenError

@@ -145,7 +145,7 @@ class StagedParts:
         if record.undeclared is not None:
             self._new_columns.see(record.undeclared)
         more_bytes = len(record.undeclared or "") + len(record.event or "")
-        self._grew(1, len(record.content), more_bytes)
+        self._record_added(1, len(record.content), more_bytes)
 
     def _add_lines(self, file: LandedFile, fields: CsvFields | None, lines: Sequence[str]) -> int:
         """Adds the records of a text (`simple_lines`), all at once. Returns their number."""
@@ -166,10 +166,10 @@ class StagedParts:
             repeat(None),
         )
         self._rows[fields].extend(zip(*columns, strict=False))
-        self._grew(record_count, file.size_bytes)
+        self._record_added(record_count, file.size_bytes)
         return record_count
 
-    def _grew(self, records: int, content_bytes: int, more_bytes: int = 0) -> None:
+    def _record_added(self, records: int, content_bytes: int, more_bytes: int = 0) -> None:
         """Counts added records, and stores a part that is full."""
         self._buffered_bytes += content_bytes + more_bytes
         self._buffered_records += records
@@ -195,10 +195,7 @@ class StagedParts:
             names = [*field_names(ROW_SCHEMA), *value_columns(shape)]
             table = pa.table([*origin, *columns], names=names)
             self._tables[shape].append(table)
-            self._buffered_bytes += table.nbytes
-            self.size_bytes += table.nbytes
-            if self._buffered_bytes >= _PART_BYTES:
-                self._put()
+            self._record_added(0, table.nbytes)
         self._new_columns.see_columns(shape.names[place] for place in sorted(filled))
         return row_count
 
@@ -214,17 +211,19 @@ class StagedParts:
         if known is not None and not known.may_load(file):
             return read
         landing = self._landing
+        limit = UNPACKED_TIMES * landing.max_file_bytes
         count = 0
         try:
             if landing.format in ("parquet", "avro"):
-                limit = UNPACKED_TIMES * landing.max_file_bytes
                 decoded = decoded_file(data, landing.format, limit)
                 present_names(decoded.shape.names, landing)
                 return replace(read, record_count=self.add_file(file, decoded))
-            simple = None if compression_of(file.name, data) else simple_lines(data, landing)
+            compression = compression_of(file.name, data)
+            simple = None if compression else simple_lines(data, landing)
             if simple is not None:
                 return replace(read, record_count=self._add_lines(file, *simple))
-            for record in landed_records(file.name, data, landing):
+            records = read_records(data, landing, compression=compression, max_content_bytes=limit)
+            for record in records:
                 self.add(file, record)
                 count += 1
         except Unreadable as error:
@@ -407,16 +406,6 @@ def _contents(
     with ThreadPoolExecutor(max_workers=_READERS) as readers:
         for group in _read_at_once(files):
             yield from zip(group, readers.map(content, group), strict=True)
-
-
-def landed_records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
-    """The records of a landed text file."""
-    return read_records(
-        data,
-        landing,
-        compression=compression_of(name, data),
-        max_content_bytes=UNPACKED_TIMES * landing.max_file_bytes,
-    )
 
 
 def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:

@@ -488,6 +488,7 @@ def canonical_event(
 
     `None` if the line is neither an object nor null. A null line is a tombstone. An unwrapped row
     becomes an event (`_wrapped`).
+
     `line` is the parsed `text`. `fields` maps the declared fields to their types.
     """
     if line is None:
@@ -560,7 +561,7 @@ class _Decoding:
         self._unsent: list[str] = []
 
     def decoded_event(self, text: str, schemas: Mapping[str, Mapping[str, Any] | None]) -> Event:
-        """The event, with the first problem of its fields. `schemas` are those of its members."""
+        """The event, with the first problem in its fields. `schemas` has one for each side."""
         members = members_of(text)
         texts: dict[str, str] = {}
         for side in ("before", "after"):

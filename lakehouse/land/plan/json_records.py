@@ -109,7 +109,7 @@ def _plain_line(types: Mapping[str, str]) -> str | None:
 @cache
 def _plain_text(schema: str) -> re.Pattern[str] | None:
     line = _plain_line(dict(field_types(schema)))
-    return None if line is None else re.compile(rf"(?:{line}\n)*+(?:{line})?")
+    return None if line is None else re.compile(rf"(?:{line}(?:\n|\Z))*+")
 
 
 def plain_json_lines(text: str, landing: Landing) -> list[str] | None:

@@ -74,20 +74,24 @@ def spark_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         }
     elif settings.spark != "local[*]":
         cores = int(settings.spark.removeprefix("local[").removesuffix("]"))
-    # With the defaults (200, 10000, 50, 15), most tasks would be empty.
+    return {
+        **conf,
+        **_parallelism(cores),
+        "spark.local.dir": str(scratch),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def _parallelism(cores: int) -> dict[str, str]:
+    """The numbers of tasks. With the defaults (200, 10000, 50, 15), most tasks would be empty."""
     sizes = {
         "spark.sql.shuffle.partitions": 2 * cores,
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2 * cores,
         "spark.databricks.delta.snapshotPartitions": min(4, cores),
         "spark.databricks.delta.optimize.maxThreads": cores,
     }
-    conf |= {name: str(size) for name, size in sizes.items()}
-    return {
-        **conf,
-        "spark.local.dir": str(scratch),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
+    return {name: str(size) for name, size in sizes.items()}
 
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:

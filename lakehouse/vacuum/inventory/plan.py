@@ -462,11 +462,7 @@ def reconcile(
     orphans.
     """
     table_keys = [*(each.table for each in tables.files), *tables.unread]
-    uses = OtherUses(
-        borrowed=frozenset[str]().union(*(each.borrowed(table_keys) for each in tables.files)),
-        unplaced=frozenset[str]().union(*(each.unplaced for each in tables.files)),
-        landed=tables.landed,
-    )
+    uses = _other_uses(tables, table_keys)
     by_key = {each.table: _Table(each, uses, now_ms) for each in tables.files}
     owners = Owners(table_keys)
     borrowed_in_storage = set[str]()
@@ -490,12 +486,10 @@ def reconcile(
         shares[usage].file_count += 1
         shares[usage].size_bytes += each.size_bytes
         shares[usage].small_count += is_small
+    ordered = sorted(shares.values(), key=_order)
     by_table = defaultdict[str, list[UsageShare]](list)
-    unclaimed = list[UsageShare]()
-    for share in sorted(shares.values(), key=_order):
-        if share.part is None:
-            unclaimed.append(share)
-        else:
+    for share in ordered:
+        if share.part is not None:
             by_table[share.folder].append(share)
     reconciled = [
         table.shares(by_table[key], borrowed_in_storage, settled_ms=settled_ms)
@@ -505,7 +499,15 @@ def reconcile(
         reconciled.append(TableShares(table=key, shares=by_table[key], problem=why))
     return Reconciliation(
         tables=sorted(reconciled, key=lambda table: table.table),
-        unclaimed=tuple(unclaimed),
+        unclaimed=tuple(share for share in ordered if share.part is None),
+    )
+
+
+def _other_uses(tables: KnownTables, table_keys: Sequence[str]) -> OtherUses:
+    return OtherUses(
+        borrowed=frozenset[str]().union(*(each.borrowed(table_keys) for each in tables.files)),
+        unplaced=frozenset[str]().union(*(each.unplaced for each in tables.files)),
+        landed=tables.landed,
     )
 
 
