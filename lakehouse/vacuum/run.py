@@ -24,7 +24,8 @@
 - A log that is gone or was reset to an older state stops the deletion, and so does an unreadable
   log of another table (`test_meanwhile.py`, `test_unread.py`).
 - A file is kept if its folder has become a table, or a link out of the table's folder
-  (`test_meanwhile.py`).
+  (`test_meanwhile.py`). A folder in which the newest version reads files is taken for the table's
+  own: a table that was created there since the listing or inventory is not noticed.
 - A file that was written again after it was listed is kept. On S3, this check omits files whose
   names no writer uses twice (`test_meanwhile.py`).
 - First the logs of other tables are read, which may take minutes. Then storage is checked. The
@@ -56,7 +57,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -80,13 +81,13 @@ from lakehouse.lake.state_tables import record_operation
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile
 from lakehouse.vacuum.facts import LakeFacts, at_once, has_newer_version, plan
-from lakehouse.vacuum.inventory.plan import is_data_file
+from lakehouse.vacuum.inventory.plan import Owners, is_data_file
 from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
     VacuumFacts,
-    folders_above,
     folders_to_ask,
+    is_unlisted,
     written_once,
 )
 from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
@@ -325,23 +326,22 @@ class Recheck:
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
 
-        Sends one request per folder. The plan contains no files of other known tables. But since
-        the plan was made, a new table may have taken over files that this table removed.
+        Sends one request per folder that may have. A HEAD request for the first commit finds a new
+        table, and costs a twelfth of a LIST request. An old table may have lost its first commits.
         """
         store = self._lake_facts.lake.store
-        names = (each.name for each in candidates)
-        # By folder: whether a HEAD request for the first commit suffices, instead of a listing.
-        head_suffices = folders_to_ask(self._facts, self._planned.mode, names)
+        mode = self._planned.mode
+        may_be_old = is_unlisted(self._facts, mode)
+        folders = folders_to_ask(self._facts, mode, (each.name for each in candidates))
 
         def has_log(folder: str) -> bool:
             log = f"{self._planned.table}/{folder}/_delta_log"
-            if head_suffices[folder]:
-                return store.stat(f"{log}/{0:020}.json") is not None
-            return bool(store.list(log))
+            if may_be_old:
+                return bool(store.list(log))
+            return store.stat(f"{log}/{0:020}.json") is not None
 
-        answers = zip(head_suffices, at_once(has_log, head_suffices), strict=True)
-        tables = {folder for folder, is_table in answers if is_table}
-        return {each.name for each in candidates if not tables.isdisjoint(folders_above(each.name))}
+        tables = Owners(compress(folders, at_once(has_log, folders)))
+        return {each.name for each in candidates if tables.table_of(each.name)}
 
     def _in_linked_folders(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files that a symbolic link in their name leads to."""

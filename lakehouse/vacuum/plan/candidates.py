@@ -105,28 +105,32 @@ def written_once(name: str) -> bool:
     return _WRITTEN_ONCE.fullmatch(name) is not None
 
 
-def folders_above(name: str) -> list[str]:
-    """The folders between a table and a file in it. Each may have become a table of its own."""
-    parts = name.split("/")[:-1]
-    return ["/".join(parts[: end + 1]) for end in range(len(parts))]
+def folders_above(names: Iterable[str]) -> set[str]:
+    """All folders between a table and these files."""
+    folders = set[str]()
+    level = {name.rpartition("/")[0] for name in names}
+    while level:
+        folders |= level
+        level = {folder.rpartition("/")[0] for folder in level} - folders
+    return folders - {""}
 
 
-def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> dict[str, bool]:
-    """The folders above these files, and whether a HEAD request suffices to find a table there.
+def is_unlisted(facts: VacuumFacts, mode: VacuumMode) -> bool:
+    """Whether neither a listing nor an inventory has shown the tables in the table's folder."""
+    return mode == "LITE" and facts.adopted
 
-    A HEAD request for the first commit finds a new table, and costs a twelfth of a LIST request.
-    It suffices for partition folders, of which there may be many. In all other folders, a LIST
-    request searches for a log. In LITE mode, partition folders of an adopted table need a LIST
-    request, too: no listing of the lake covers an adopted table, so a folder may contain an old
-    table whose first commits are gone.
+
+def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> list[str]:
+    """The folders above these files that may have become tables of their own.
+
+    A listing or an inventory shows the tables in the folder. Since then, a table may have been
+    created in a folder that the table never used or does not use any more. A folder with live files
+    is in use. If the tables were not listed (`is_unlisted`), any folder may be one of them.
     """
-    needs_list = mode == "LITE" and facts.adopted
-    columns = () if needs_list else facts.table_files.partition_columns
-    partition_starts = tuple(f"{column}=" for column in columns)
-    folders = {folder for name in names for folder in folders_above(name)}
-    return {
-        folder: folder.rpartition("/")[2].startswith(partition_starts) for folder in sorted(folders)
-    }
+    folders = folders_above(names)
+    if not is_unlisted(facts, mode):
+        folders -= folders_above(facts.table_files.live)
+    return sorted(folders)
 
 
 def log_covers(facts: VacuumFacts) -> bool:

@@ -57,6 +57,7 @@ from lakehouse.vacuum.plan.candidates import (
     DeletionGuard,
     VacuumFacts,
     folders_to_ask,
+    is_unlisted,
     log_covers,
     removed_by_log,
     retention_in_force,
@@ -242,11 +243,14 @@ class VacuumPlan(Explained):
         deletes = 0
         if self.candidates and self.facts.on_s3:
             names = [each.name for each in self.candidates]
-            by_head = [*folders_to_ask(self.facts, self.mode, names).values()]
-            # One request per folder searches for a new table. Two HEAD requests search for newer
-            # commits, and one looks at each name that a writer may use again.
-            lists += by_head.count(False)
-            heads = by_head.count(True) + 2 + sum(not written_once(name) for name in names)
+            folder_count = len(folders_to_ask(self.facts, self.mode, names))
+            # Two HEAD requests search for newer commits, and one looks at each name that a writer
+            # may use again. One request per folder searches for a new table.
+            heads = 2 + sum(not written_once(name) for name in names)
+            if is_unlisted(self.facts, self.mode):
+                lists += folder_count
+            else:
+                heads += folder_count
             deletes = ceil(len(names) / DELETE_KEYS)
         return {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes}
 

@@ -21,7 +21,6 @@ from lakehouse.vacuum.plan.candidates import (
     Candidate,
     DeletionGuard,
     VacuumFacts,
-    folders_above,
     folders_to_ask,
     objects_by_log,
     written_once,
@@ -502,6 +501,16 @@ def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     ("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])]
 )
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
-    assert folders_above(name) == folders
-    asked = folders_to_ask(having(partition_columns=("d",)), "FULL", [name])
-    assert asked == {folder: folder.endswith("d=1") for folder in folders}
+    assert folders_to_ask(FACTS, "FULL", [name]) == folders
+
+
+def test_a_folder_with_files_of_the_newest_version_is_the_table_s_own_unless_none_were_listed() -> (
+    None
+):
+    live = {"d=1/e=1/live": BOOKS.live["live"]}
+    facts = replace(having(live=live, partition_columns=("d", "e")), adopted=True)
+    dead = ["d=1/e=1/dead", "d=1/e=2/dead", "d=2/e=1/dead"]
+    for mode in ("FULL", "INVENTORY"):
+        assert folders_to_ask(facts, mode, dead) == ["d=1/e=2", "d=2", "d=2/e=1"]
+    every = ["d=1", "d=1/e=1", "d=1/e=2", "d=2", "d=2/e=1"]
+    assert folders_to_ask(facts, "LITE", dead) == every
