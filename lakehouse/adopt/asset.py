@@ -8,7 +8,6 @@ without Spark.
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import compress
 from typing import Any
@@ -34,13 +33,12 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import log_version
 from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.lake import Lake, facts_of, is_table
-from lakehouse.store import StoredFile, TimeBudget
+from lakehouse.store import StoredFile, TimeBudget, at_once
 from lakehouse.watch.check import evaluation_of, judge, unreadable
 
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
 _SECONDS_ON_DISK = 10
 _SECONDS_ON_S3 = 60
-_REQUESTS_AT_ONCE = 16
 # The share of a tick's time in which the sensor finds changed tables. The rest is for reading them.
 _FINDING_SHARE = 0.25
 # The check that all files exist takes a listing, so the checks run at most this often. An
@@ -226,8 +224,7 @@ def _changed(
 
     ranks = {key: rank for rank, key in enumerate(entries)}
     ordered = sorted(tables, key=lambda table: ranks.get(table.key, -1))
-    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        changed = [*compress(ordered, pool.map(is_changed, ordered))]
+    changed = [*compress(ordered, at_once(is_changed, ordered))]
     return changed, unreachable
 
 

@@ -34,7 +34,6 @@ rebuild.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -86,6 +85,7 @@ from lakehouse.spark.temporary_confs import (
     SHUFFLED_BEFORE_WRITE,
     session_confs,
 )
+from lakehouse.store import at_once
 from lakehouse.write.commit_rows import (
     apply_properties,
     columns_of,
@@ -98,7 +98,6 @@ if TYPE_CHECKING:
 
 
 _FOLDER = "_lakehouse/rebuilds"
-_REQUESTS_AT_ONCE = 16
 # Spark cannot compare values of these types, so their JSON texts are compared.
 _NOT_COMPARABLE = ("map<", "variant")
 _CONFS = {
@@ -466,8 +465,7 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Com
     def copy(name: str) -> None:
         store.copy(files[f"{folder}/{name}"], f"{key}/{name}")
 
-    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as pool:
-        list(pool.map(copy, names))
+    at_once(copy, names)
     for commit in commits:
         name = f"{commit.version:020}.json"
         content = store.read(log_folder(folder) + name)

@@ -37,6 +37,7 @@ from lakehouse.store import (
     Store,
     StoredFile,
     TimeBudget,
+    at_once,
     real_address,
     store_at,
 )
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 # One search looks into at most this many folders. A warehouse of a few thousand tables has about as
 # many other folders. A bucket with more folders must be searched part by part.
 MOST_FOLDERS = 10_000
-_REQUESTS_AT_ONCE = 16
 _TABLES_AT_ONCE = 8
 _LOG = "_delta_log"
 
@@ -263,22 +263,21 @@ def find_tables(store: Store, address: str) -> FoundTables:
     passed = list[str]()
     unsearched = [""]
     left_count = MOST_FOLDERS
-    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
-        while unsearched and left_count:
-            batch = unsearched[:left_count]
-            unsearched = unsearched[left_count:]
-            left_count -= len(batch)
-            contents = list(readers.map(partial(_subfolders, store), batch))
-            for folder, subfolders in zip(batch, contents, strict=True):
-                if subfolders is None:
-                    tables.append(folder)
-                    continue
-                for subfolder in subfolders:
-                    name = subfolder.rpartition("/")[2]
-                    if name[:1] in ("", "_", ".") or "=" in name:  # hidden, or a partition
-                        passed.append(subfolder)
-                    else:
-                        unsearched.append(subfolder)
+    while unsearched and left_count:
+        batch = unsearched[:left_count]
+        unsearched = unsearched[left_count:]
+        left_count -= len(batch)
+        contents = at_once(partial(_subfolders, store), batch)
+        for folder, subfolders in zip(batch, contents, strict=True):
+            if subfolders is None:
+                tables.append(folder)
+                continue
+            for subfolder in subfolders:
+                name = subfolder.rpartition("/")[2]
+                if name[:1] in ("", "_", ".") or "=" in name:  # hidden, or a partition
+                    passed.append(subfolder)
+                else:
+                    unsearched.append(subfolder)
 
     def addresses_of(folders: list[str]) -> tuple[str, ...]:
         return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
@@ -297,9 +296,7 @@ def undeclared_tables(lake: Lake, declared: Collection[Table]) -> tuple[str, ...
     """
     folders = [f"{layer}/{name}" for layer in LAYERS for name in lake.store.folders(layer)]
     unknown = undeclared_among(folders, declared)
-    with ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE) as readers:
-        are_tables = readers.map(partial(is_table, lake.store), unknown)
-    return tuple(compress(unknown, are_tables))
+    return tuple(compress(unknown, at_once(partial(is_table, lake.store), unknown)))
 
 
 def is_table(store: Store, folder: str) -> bool:

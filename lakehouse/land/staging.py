@@ -10,7 +10,6 @@ import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
@@ -43,7 +42,7 @@ from lakehouse.land.plan.records import (
     earlier_names,
     present_names,
 )
-from lakehouse.store import ArchivedError, Store
+from lakehouse.store import ArchivedError, Store, at_once
 
 _TYPES = {
     "STRING": pa.string(),
@@ -372,7 +371,6 @@ def _check_unchanged(table_key: str, batch: Batch, reads: Reads) -> None:
 
 _READ_AT_ONCE_BYTES = 32 * MIB
 _READ_AT_ONCE_FILES = 256
-_READERS = 16
 # A file may unpack to this multiple of the size limit of landed files.
 UNPACKED_TIMES = 4
 
@@ -403,9 +401,8 @@ def _contents(
             )
             return FileRead(file=file, problem=problem)
 
-    with ThreadPoolExecutor(max_workers=_READERS) as readers:
-        for group in _read_at_once(files):
-            yield from zip(group, readers.map(content, group), strict=True)
+    for group in _read_at_once(files):
+        yield from zip(group, at_once(content, group), strict=True)
 
 
 def _read_at_once(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:

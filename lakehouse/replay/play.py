@@ -35,7 +35,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -49,12 +48,11 @@ from typing import Any
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.processes import hold_lock
-from lakehouse.store import Store
+from lakehouse.store import Store, at_once
 
 STATE = "_lakehouse/replay.json"
 FIRST = datetime(2013, 1, 1)
 _HOURS_READ_AT_ONCE = 24
-_FILES_WRITTEN_AT_ONCE = 8
 HOUR = timedelta(hours=1)
 _EDITION = 2
 
@@ -263,10 +261,9 @@ def play(
         event_count = 0
         for hour, group in groupby(files, key=attrgetter("hour")):
             files_of_hour = list(group)
-            with ThreadPoolExecutor(max_workers=_FILES_WRITTEN_AT_ONCE) as pool:
-                names = [file.name for file in files_of_hour]
-                contents = [file.content for file in files_of_hour]
-                file_count += sum(pool.map(store.put_if_absent, names, contents))
+            names = [file.name for file in files_of_hour]
+            contents = [file.content for file in files_of_hour]
+            file_count += sum(at_once(store.put_if_absent, names, contents))
             event_count += sum(file.event_count for file in files_of_hour)
             _advance(store, hour + HOUR)
         if end > since:  # the last hours may have no files

@@ -4,7 +4,7 @@ They depend on no other asset, because rows become old without any event. Downst
 follow, so a change is reported as an observation of the table, as a compaction is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,13 +24,10 @@ from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.compact.asset import table_events
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.asset import skip_reason
+from lakehouse.vacuum.asset import LoadLake, skip_reason
 
 if TYPE_CHECKING:
     from lakehouse.retain.run.archive import RetentionOutcome
-
-
-LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
 
 
 def retention_assets(

@@ -13,6 +13,7 @@ from lakehouse.store.interface import (
     Store,
     StoredFile,
     TimeBudget,
+    at_once,
 )
 from lakehouse.store.s3 import S3Store
 
@@ -26,6 +27,7 @@ __all__ = [
     "Store",
     "StoredFile",
     "TimeBudget",
+    "at_once",
     "real_address",
     "store_at",
 ]

@@ -25,11 +25,9 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
-from io import BufferedReader
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,12 +37,11 @@ from lakehouse.store.interface import (
     Store,
     StoredFile,
     TimeBudget,
+    at_once,
     checked_name,
     folder_prefix,
 )
 
-# Threads that delete files. More threads gain nothing: the kernel locks a folder for each deletion.
-_UNLINKERS = 8
 _COPIED_AT_ONCE_BYTES = 8 * 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -94,10 +91,18 @@ class DiskStore(Store):
 
     def read_part(self, name: str, start: int, count: int | None) -> bytes:
         """See `Store.read_part`."""
-        with self._open(name) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(start if start >= 0 else max(0, size + start))
-            return file.read(count)
+        path = self.root / checked_name(name)
+        self._check_inside(path)
+        with translated(path, "read"):
+            try:
+                with path.open("rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    file.seek(start if start >= 0 else max(0, size + start))
+                    return file.read(count)
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise FileNotFoundError(
+                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+                ) from error
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -138,29 +143,12 @@ class DiskStore(Store):
 
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """See `Store.delete_each`."""
-        paths = [self._path(name) for name in names]
-        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
-            errors = pool.map(_unlink, paths)
+        errors = at_once(_unlink, [self._path(name) for name in names])
         return {
             name: error.strerror or type(error).__name__
             for name, error in zip(names, errors, strict=True)
             if error
         }
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[BufferedReader]:
-        """Opens a file for reading, and translates errors of the block."""
-        path = self.root / checked_name(name)
-        self._check_inside(path)
-        with translated(path, "read"):
-            try:
-                file = path.open("rb")
-            except (IsADirectoryError, NotADirectoryError) as error:
-                raise FileNotFoundError(
-                    errno.ENOENT, os.strerror(errno.ENOENT), str(path)
-                ) from error
-            with file:
-                yield file
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)
@@ -301,14 +289,6 @@ class MountedStore(Store):
         """See `Store.read_part`."""
         store, real_name = self.place_of(name)
         return store.read_part(real_name, start, count)
-
-    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """See `Store.read_many`."""
-        locations = [self.place_of(name) for name in names]
-        stores = {store for store, _ in locations}
-        if len(stores) != 1:
-            return map(self.read, names)
-        return stores.pop().read_many([real_name for _, real_name in locations])
 
     def stat(self, name: str) -> StoredFile | None:
         """See `Store.stat`."""

@@ -17,7 +17,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -31,10 +30,12 @@ from lakehouse.base.installation import require
 from lakehouse.base.settings import s3_endpoint, s3_region
 from lakehouse.base.stored_objects import LifecycleRule, parse_rules
 from lakehouse.store.interface import (
+    REQUESTS_AT_ONCE,
     ArchivedError,
     Store,
     StoredFile,
     TimeBudget,
+    at_once,
     checked_name,
     folder_prefix,
 )
@@ -50,8 +51,6 @@ _DELETE_BATCH = 1_000
 _PAUSES_SECONDS = (0.0, 0.1, 0.3, 0.9, 2.7)
 # An empty object. `honours_conditions` tries to create it although it exists, which has to fail.
 TAKEN = "_lakehouse/taken"
-# Threads that send requests for one caller. The client's pool has twice as many connections.
-READERS = 16
 _ATTEMPTS = 3  # botocore's default in its standard mode
 # Error codes of temporary failures: the same request may succeed later.
 PASSING = frozenset(
@@ -119,7 +118,7 @@ def s3_client(
     # Some S3 servers do not support trailing checksums. With TLS, they are not needed.
     config = Config(
         retries={"mode": "standard", "total_max_attempts": max_attempts},
-        max_pool_connections=2 * READERS,
+        max_pool_connections=2 * REQUESTS_AT_ONCE,  # for two callers
         connect_timeout=connect_seconds,
         read_timeout=read_seconds,
         request_checksum_calculation="when_required",
@@ -261,11 +260,6 @@ class S3Store(Store):
         with self._translated("read", key):
             answer = self.client.get_object(Bucket=self.bucket, Key=key, **part)
             return answer["Body"].read()
-
-    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
-        """See `Store.read_many`."""
-        with ThreadPoolExecutor(max_workers=READERS) as readers:
-            yield from readers.map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
@@ -451,9 +445,7 @@ def download(store: S3Store, names: Sequence[str], paths: Sequence[Path]) -> Non
             for piece in answer["Body"].iter_chunks(_PIECE_BYTES):
                 file.write(piece)
 
-    with ThreadPoolExecutor(max_workers=READERS) as pool:
-        for _ in pool.map(fetch, names, paths):
-            pass
+    at_once(fetch, names, paths)
 
 
 def upload(path: Path, store: S3Store, name: str) -> None:

@@ -9,7 +9,7 @@ with `after_compaction`, on the compaction. A dependency on the table would make
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lakehouse.vacuum.inventory.run import InventoryOutcome
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
+LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
 # Seconds between two ticks. AWS delivers one report a day, and a tick costs two or three listings.
 _SECONDS = 300
 
@@ -194,8 +195,6 @@ def _newest(lake: Lake) -> tuple[str | None, str]:
 
 DELETED = "deleted"
 _CHECKED = "No deletion of the last vacuum failed."
-# The facts that the vacuums of a run share, by run id and root of the lake.
-_FACTS: dict[tuple[str, str], "LakeFacts"] = {}
 
 
 class VacuumConfig(dg.Config):
@@ -212,7 +211,7 @@ class VacuumConfig(dg.Config):
 def vacuum_asset(
     table: Table,
     lake: Lake,
-    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: LoadLake,
     *,
     cron: str = "",
     resource: str = "spark",
@@ -241,7 +240,7 @@ def vacuum_asset(
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[Event]:
         with errors_for_dagster(context):
-            facts = _facts_of_run(context, lake, load_lake)
+            facts = _facts_of_run(context.run.run_id, load_lake)
             outcome = _vacuum_unless_skipped(context, config, facts, table, resource)
         if outcome is None:
             records = vacuum_records(lake, table.key)
@@ -286,21 +285,13 @@ def vacuum_events(table: Table, outcome: "VacuumOutcome") -> Iterator[Event]:
     yield _deleted(table, outcome.failed)
 
 
-def _facts_of_run(
-    context: dg.AssetExecutionContext,
-    lake: Lake,
-    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
-) -> "LakeFacts":
+@lru_cache(maxsize=1)
+def _facts_of_run(run_id: str, load_lake: LoadLake) -> "LakeFacts":
     """The lake's facts, which the vacuums of one run share. Facts of other runs are dropped."""
     from lakehouse.vacuum.facts import LakeFacts
 
-    key = (context.run.run_id, lake.settings.root)
-    if key not in _FACTS:
-        whole_lake, declared = load_lake()
-        for old_key in [each for each in _FACTS if each[0] != context.run.run_id]:
-            del _FACTS[old_key]
-        _FACTS[key] = LakeFacts(whole_lake, declared)
-    return _FACTS[key]
+    del run_id  # only a key of the cache
+    return LakeFacts(*load_lake())
 
 
 def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:

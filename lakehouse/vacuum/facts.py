@@ -33,13 +33,11 @@ A table borrows a file if it reads the file from another table's folder, as shal
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from lakehouse.base.clock import now_ms
@@ -58,7 +56,7 @@ from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.lake.state_tables import put_records, read_records, vacuum_records
 from lakehouse.materialize.plan import consumed_of
-from lakehouse.store import Store, StoredFile
+from lakehouse.store import Store, StoredFile, at_once
 from lakehouse.vacuum.inventory.plan import (
     OtherUses,
     Owners,
@@ -152,7 +150,6 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     return lake.has_version(table, facts.snapshot.version + 1)
 
 
-Answer = TypeVar("Answer")
 _FIRST_COMMIT = f"{0:020}.json"
 # A truncated string has no closing quote, so it does not match.
 _PATH = re.compile(r'"(path|pathOrInlineDv)"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -207,17 +204,6 @@ def _paths_in(data: bytes) -> Iterator[str]:
 # found the table.
 _FOUND = "found_at"
 _NO_TABLES = frozenset({"", ".", "..", "_lakehouse", "_delta_log"})
-
-
-# The number of small requests in flight: as many as the client has connections. If each request
-# takes at least 10 ms, the rate stays below the 5,500 per second that S3 answers below one prefix.
-_ASKED_AT_ONCE = 32
-
-
-def at_once(ask: Callable[..., Answer], *arguments: Iterable[Any]) -> list[Answer]:
-    """The answers to many small requests, of which `_ASKED_AT_ONCE` are in flight."""
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
-        return [*pool.map(ask, *arguments)]
 
 
 # The age at which a check for changes is repeated (see the last safety property).

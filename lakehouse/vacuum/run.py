@@ -79,8 +79,8 @@ from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.spark.errors import translated
-from lakehouse.store import StoredFile
-from lakehouse.vacuum.facts import LakeFacts, at_once, has_newer_version, plan
+from lakehouse.store import StoredFile, at_once
+from lakehouse.vacuum.facts import LakeFacts, has_newer_version, plan
 from lakehouse.vacuum.inventory.plan import Owners, is_data_file
 from lakehouse.vacuum.plan.candidates import (
     Candidate,

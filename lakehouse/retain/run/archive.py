@@ -90,8 +90,7 @@ from lakehouse.retain.plan.archive import (
 from lakehouse.retain.plan.ttl import TtlPlan
 from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
-from lakehouse.store import LOCAL, Store, StoredFile
-from lakehouse.vacuum.facts import at_once
+from lakehouse.store import LOCAL, Store, StoredFile, at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@
 
 **Safety properties** (tests in `retain/run/test_tiers.py`)
 - A file with the tag is in a record. So the check `lifecycle` and the next run find it after a kill
-  and after a RESTORE. A name leaves the records only without its tag, or without its file.
+  and after a RESTORE. A name leaves the records without its tag, or when the log forgets the file.
 - Our rule moves tagged files only where they are read without a restore. A file that comes back
   while it is tagged stays readable, and loses the tag in the next run.
 """
@@ -34,11 +34,11 @@ from lakehouse.retain.plan.tiers import (
     LiveObjects,
     TierPlan,
     assess_lifecycle,
-    is_needed,
     plan_tiers,
 )
+from lakehouse.store import at_once
 from lakehouse.store.s3 import read_lifecycle, s3_place, set_tag
-from lakehouse.vacuum.facts import LakeFacts, at_once, gather
+from lakehouse.vacuum.facts import LakeFacts, gather
 
 _RECORDS = "tagged_files"
 
@@ -80,12 +80,8 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
             put_records(lake, _RECORDS, {first: plan.tag})
         _set_tags(lake, table.key, plan.untag, is_tagged=False)
         _set_tags(lake, table.key, plan.tag, is_tagged=True)
-        gone = {
-            name
-            for name in recorded - facts.table_files.removed.keys()
-            if not is_needed(facts, name) and lake.store.stat(f"{table.key}/{name}") is None
-        }
-        remaining = (recorded | {*plan.tag}) - gone - {*plan.untag}
+        in_the_log = recorded & facts.table_files.removed.keys()
+        remaining = (in_the_log | {*plan.tag}) - {*plan.untag}
         replaced = dict.fromkeys([first, *earlier])
         put_records(lake, _RECORDS, {**replaced, last: sorted(remaining) or None})
     return plan
