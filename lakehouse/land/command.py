@@ -1,17 +1,15 @@
 """The commands `lakehouse landing`, `schema` and `quarantine`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.base.stored_objects import LifecycleRule
-from lakehouse.base.text import DAY_MS, Document, count_of, printable
+from lakehouse.base.text import Document, count_of
 from lakehouse.cli.context import LakeContext, open_declared, open_landed, table_argument
 from lakehouse.cli.output import (
     count_text,
@@ -29,7 +27,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.init.plan import python_source, suggest, table_name
-from lakehouse.lake.lake import Lake, TableSession
+from lakehouse.lake.lake import TableSession
 from lakehouse.land import quarantine
 from lakehouse.land.decode import files_schema
 from lakehouse.land.ledger import (
@@ -42,21 +40,15 @@ from lakehouse.land.ledger import (
 )
 from lakehouse.land.plan.batches import (
     Batch,
-    LandedFile,
     describe_set_aside,
     quarantine_sentence,
 )
 from lakehouse.land.plan.choose_files import (
     choose_batch,
     may_be_by_spark,
-    may_be_loaded,
     repeat_batch,
 )
 from lakehouse.land.quarantine import QuarantineReview
-from lakehouse.store.s3 import read_lifecycle, s3_place
-
-# A file counts if its rule deletes it within this time. S3 applies rules once a day.
-_AHEAD_MS = 3 * DAY_MS
 
 
 @click.command(
@@ -94,7 +86,6 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         document["set_aside"],
         in_quarantine,
         document["next"],
-        document["expiring"],
     )
     for sentence in filter(None, sentences):
         names_table = sentence.startswith(("load of ", "landing of "))  # as errors do
@@ -107,13 +98,12 @@ def _document(context: LakeContext, table: Table) -> Document:
     ledger = batches.ledger()
     facts = context.lake.facts(table.key)
     last_batch, loaded = _last_batch(table, facts)
-    listing = list[LandedFile]()
     try:
-        listing += landed_files(context.lake.store, landing)
         unfinished = unfinished_batch(
             context.lake, table, last_loaded(table, facts, ledger), ledger, batches
         )
         if unfinished is None:
+            listing = landed_files(context.lake.store, landing)
             plan = choose_batch(listing, ledger, landing, table.write, now_ms=now_ms())
         else:
             plan = repeat_batch(unfinished)
@@ -122,12 +112,6 @@ def _document(context: LakeContext, table: Table) -> Document:
             next_load += f"; {_readers(plan.batch, landing)}"
     except (Broken, Refused) as error:
         next_load = str(error)  # the error that will stop the next load
-    unloaded = [
-        file
-        for file in listing
-        if may_be_loaded(file.name, table.key)
-        and ledger.loaded(f"{landing.prefix}{file.name}") is None
-    ]
     # Forgotten files were loaded, but are no longer in `seen`.
     taken_in_ledger = sum(each.loaded is not None for each in ledger.seen.values())
     taken_count = taken_in_ledger + len(ledger.forgotten)
@@ -144,9 +128,6 @@ def _document(context: LakeContext, table: Table) -> Document:
         "quarantine_rows": quarantined_count(context.lake, table.key),
         "set_aside": describe_set_aside(ledger, landing),
         "next": next_load,
-        "expiring": expiring_sentence(
-            context.lake, table.key, landing.prefix, unloaded, now_ms=now_ms()
-        ),
         "sentence": f"{files_text} below {landing.prefix} in {batches_text}; {loaded}",
     }
 
@@ -167,56 +148,6 @@ def _readers(batch: Batch, landing: Landing) -> str:
     if not count:
         return "the process that loads reads them, and stages their records for Spark"
     return f"Spark itself reads {count} of them, if their content allows it"
-
-
-def expiring_sentence(
-    lake: Lake, table: str, prefix: str, unloaded: Sequence[LandedFile], *, now_ms: int
-) -> str | None:
-    """Names each rule that deletes files below `prefix` that no batch has loaded; `None` if none.
-
-    Loaded files stay where they landed, so a bucket usually has a rule that ends them. The same
-    rule also ends files that still wait for a load, and files that were set aside.
-
-    `unloaded` are these files. A rule counts if it deletes one of them within three days. A rule
-    with a tag does not count, because it is unknown which files carry the tag.
-    """
-    place = s3_place(lake.store, prefix.rstrip("/"))
-    if place is None or not unloaded:
-        return None
-    store, folder = place
-    try:
-        rules = read_lifecycle(store)
-    except Refused as refused:
-        return f"it is unknown whether a lifecycle rule deletes waiting files: {refused}"
-    sentences = list[str]()
-    for rule in rules:
-        expiring = [
-            file
-            for file in unloaded
-            if not rule.tags
-            and f"{store.prefix}{folder}/{file.name}".startswith(rule.prefix)
-            and _expires_ms(rule, file) - now_ms <= _AHEAD_MS
-        ]
-        if expiring:
-            count = count_of(len(expiring), "file")
-            verb = "is" if len(expiring) == 1 else "are"
-            sentences.append(
-                f"lifecycle rule {printable(rule.name)!r} deletes {count} that {verb} not loaded "
-                f"within three days (for example {printable(expiring[0].name)}). Either run "
-                f"lakehouse materialize {table}, or disable the rule"
-            )
-    return "; ".join(sentences) or None
-
-
-def _expires_ms(rule: LifecycleRule, file: LandedFile) -> float:
-    """When the rule deletes the file; infinite if it does not delete current objects."""
-    for action in rule.actions:
-        if not action.storage_class:
-            word, value, *_ = action.when.split()
-            if word == "after":  # `after 30 days`
-                return file.modified_ms + int(value) * DAY_MS
-            return datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp() * 1000
-    return float("inf")
 
 
 @click.command("schema", epilog="Example: lakehouse schema orders-0001.csv")
