@@ -353,7 +353,6 @@ def run_statement(
         temporary_confs.COMMITTED_BYTES: str(2**62),  # no limit, so that there is one commit
         temporary_confs.RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         temporary_confs.USER_METADATA: user_metadata,
-        **temporary_confs.READ_WHOLE,
     }
     if snapshot.partition_columns:
         # A partition value that cannot be cast to its column's type becomes null, not an error. On

@@ -59,11 +59,8 @@ from lakehouse.spark.errors import first_line, is_conflict, is_lost, is_missing,
 from lakehouse.spark.frames import content_hash, literal_path, table_at
 from lakehouse.spark.temporary_confs import (
     ANSI,
-    HASH_MAPS,
-    OLD_VERSIONS_REFUSED,
     OPEN_BYTES,
     OPEN_COST,
-    READ_WHOLE,
     session_confs,
 )
 from lakehouse.store import Store
@@ -80,10 +77,7 @@ PartitionSums = Mapping[TypedPartition, RowSum]
 READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 READ_CONFS = {
     ANSI: "false",  # a partition value that cannot be cast is null, as it is for the compaction
-    OLD_VERSIONS_REFUSED: "false",
-    HASH_MAPS: "true",
     OPEN_COST: str(OPEN_BYTES),  # one task reads many small files
-    **READ_WHOLE,
 }
 
 

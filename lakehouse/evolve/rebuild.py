@@ -78,10 +78,6 @@ from lakehouse.spark.frames import FrameWrite, Transaction, content_hash, table_
 from lakehouse.spark.statements import quote
 from lakehouse.spark.temporary_confs import (
     ANSI,
-    HASH_MAPS,
-    OLD_VERSIONS_REFUSED,
-    PARTITIONS_OVERWRITTEN,
-    READ_WHOLE,
     SHUFFLED_BEFORE_WRITE,
     session_confs,
 )
@@ -100,12 +96,6 @@ if TYPE_CHECKING:
 _FOLDER = "_lakehouse/rebuilds"
 # Spark cannot compare values of these types, so their JSON texts are compared.
 _NOT_COMPARABLE = ("map<", "variant")
-_CONFS = {
-    HASH_MAPS: "true",
-    OLD_VERSIONS_REFUSED: "false",
-    PARTITIONS_OVERWRITTEN: "static",
-    **READ_WHOLE,
-}
 # Derived columns are computed as in a load, and a sum of hashes may overflow.
 _OWN_ROWS_CONFS = {ANSI: "false"}
 
@@ -183,7 +173,7 @@ def plan_rebuild(
     )
     if not plan.columns:
         return rebuild
-    with session_confs(session.spark, {**_CONFS, **_OWN_ROWS_CONFS}):
+    with session_confs(session.spark, _OWN_ROWS_CONFS):
         sums = sums_of_own_rows(table_at(session.spark, facts.snapshot), plan)
     refuse_inexact_casts(table, plan.columns, sums.inexact)
     return replace(rebuild, plan=replace(plan, row_count=sums.row_count), sums=sums)
@@ -226,11 +216,7 @@ def run_rebuild(
     spark = session.spark
     key = session.key
     started = time.monotonic()
-    with (
-        hold(lake, spark, key, owner=f"rebuild of {key}"),
-        translated(),
-        session_confs(spark, _CONFS),
-    ):
+    with hold(lake, spark, key, owner=f"rebuild of {key}"), translated():
         forget_staged(lake, key)
         tell(f"{key}: reading the rows")
         rebuild = plan_rebuild(session, request, tables)

@@ -68,7 +68,7 @@ from lakehouse.spark import frames, statements
 from lakehouse.spark import functions as F  # noqa: N812
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import FrameWrite, Transaction, table_at, temporary_view
-from lakehouse.spark.temporary_confs import READ_WHOLE, USER_METADATA, session_confs
+from lakehouse.spark.temporary_confs import USER_METADATA, session_confs
 from lakehouse.store import StoredFile
 
 if TYPE_CHECKING:
@@ -491,7 +491,7 @@ def _finished_ledger(session: TableSession, dry_run: bool) -> Iterator[Ledger]:
     table = session.table
     owner = f"quarantine command for {table.key}"
     lease = nullcontext() if dry_run else hold(lake, session.spark, table.key, owner=owner)
-    with translated(), session_confs(session.spark, READ_WHOLE), lease:
+    with translated(), lease:
         batches = planned_batches(lake, table)
         ledger = batches.ledger()
         loaded = last_loaded(table, lake.facts(table.key), ledger)

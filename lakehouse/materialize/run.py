@@ -69,9 +69,6 @@ from lakehouse.materialize.plan import (
 from lakehouse.spark.errors import causes_of, translated
 from lakehouse.spark.frames import Transaction, retry_conflicts, table_at, with_members_of
 from lakehouse.spark.temporary_confs import (
-    HASH_MAPS,
-    OLD_VERSIONS_REFUSED,
-    READ_WHOLE,
     USER_METADATA,
     Size,
     are_few,
@@ -125,14 +122,12 @@ def write_table(
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
-        confs = {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **READ_WHOLE}
-        with session_confs(spark, confs):
-            target = commit_rows.apply_properties(session, facts)
-            outcome = derive(session, target) if load is None else load.run(target)
-            # Before a write, it is too early for a table that does not exist yet, and for the
-            # clustering of an `Overwrite` that replaces columns, which removes it.
-            # Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
-            return replace(outcome, facts=commit_rows.apply_properties(session, outcome.facts))
+        target = commit_rows.apply_properties(session, facts)
+        outcome = derive(session, target) if load is None else load.run(target)
+        # Before a write, it is too early for a table that does not exist yet, and for the
+        # clustering of an `Overwrite` that replaces columns, which removes it.
+        # Source: delta-io/delta v4.4.0, WriteIntoDelta.scala, getNewDomainMetadata.
+        return replace(outcome, facts=commit_rows.apply_properties(session, outcome.facts))
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

@@ -99,7 +99,7 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
-    """A hash of the values of these columns. The setting `HASH_MAPS` must be on.
+    """A hash of the values of these columns.
 
     Spark's hash skips nulls, also within arrays and structs. The hash therefore also covers whether
     each column is null, and the JSON text of each nested column. Spark cannot hash a variant

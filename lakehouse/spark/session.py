@@ -21,7 +21,7 @@ from lakehouse.spark.errors import is_lost, translated
 from lakehouse.spark.server import jars, server
 from lakehouse.spark.server.conf import (
     CONNECT_PORT,
-    STORED_TIMES,
+    SESSION_CONF,
     TOKEN_VARIABLE,
     scratch_folder,
     spark_conf,
@@ -82,8 +82,7 @@ def prepare_session(spark: "SparkSession") -> "SparkSession":
         spark.client.set_retry_policies([policy])
         # At exit the client sends cleanup requests, and the server may be gone.
         atexit.register(spark.client.set_retry_policies, [])
-        # Otherwise, a remote server would interpret times without a zone in its own time zone.
-        change_confs(spark, {"spark.sql.session.timeZone": "UTC", **STORED_TIMES})
+        change_confs(spark, SESSION_CONF)
     else:
         import delta.exceptions  # noqa: F401
     return spark

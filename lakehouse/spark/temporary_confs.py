@@ -46,19 +46,6 @@ PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
 # Off: an expression that fails gives null. On: the whole statement fails, so that a single bad row
 # would block its batch forever.
 ANSI = "spark.sql.ansi.enabled"
-# Off: a broken or missing file is an error. On: readers skip it, and a rewrite loses its rows.
-READ_WHOLE = {
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-}
-# On: maps can be hashed, with their entries in the stored order. A rewrite keeps that order.
-HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
-# On: a version older than the retention of deleted files cannot be read, even if all of its files
-# exist.
-# Source: Delta Lake 4.4.0, DeltaSQLConf
-OLD_VERSIONS_REFUSED = (
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-)
 
 # ADAPTIVE off: a plan is not revised while it runs. WHOLE_STAGE off: it is interpreted, not
 # compiled. In a statement of many small jobs, revising and compiling takes longer than running the

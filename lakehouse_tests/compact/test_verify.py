@@ -23,7 +23,6 @@ from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.lake import Lake
 from lakehouse.materialize.run import write_table
 from lakehouse.spark.frames import content_hash
-from lakehouse.spark.temporary_confs import HASH_MAPS, session_confs
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_lake import events, facts_of, version_of
@@ -237,6 +236,5 @@ def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: SparkSession) -> N
     rows += [(1, 1, None, fields, None) for fields in ((None, None), (1, None), (None, 1))]
     rows += [(1, 1, None, None, entries) for entries in ({"k": None}, {})]
     frame = spark.createDataFrame(rows, schema)
-    with session_confs(spark, {HASH_MAPS: "true"}):
-        hashed = [value for (value,) in frame.select(content_hash(frame.schema.fields)).collect()]
+    hashed = [value for (value,) in frame.select(content_hash(frame.schema.fields)).collect()]
     assert len({*hashed}) == len(rows)

@@ -8,7 +8,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.operation import VACUUM_MODES
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
-from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.run import vacuum
@@ -19,9 +18,8 @@ KEY = "bronze/t"
 
 
 def rows_at(spark: SparkSession, uri: str, version: int) -> list[int]:
-    with session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
-        frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
-        return sorted(row[0] for row in frame.select("id").collect())
+    frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
+    return sorted(row[0] for row in frame.select("id").collect())
 
 
 @pytest.mark.parametrize("vectors", [False, True])

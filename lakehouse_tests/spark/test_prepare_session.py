@@ -13,7 +13,7 @@ from lakehouse.base.settings import Settings
 from lakehouse.spark import errors
 from lakehouse.spark import session as spark_session
 from lakehouse.spark.server import server
-from lakehouse.spark.server.conf import s3a_conf, spark_conf
+from lakehouse.spark.server.conf import SESSION_CONF, s3a_conf, spark_conf
 from lakehouse.spark.server.log_store import JAR
 from lakehouse.spark.temporary_confs import session_confs
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
@@ -43,15 +43,18 @@ def test_spark_is_asked_how_many_tasks_it_runs_at_once(session: SparkSession) ->
 
 
 @pytest.mark.spark
-def test_each_session_reads_times_as_utc_and_stores_microseconds(shared_settings: Settings) -> None:
+def test_each_session_stores_microseconds_reads_every_file_and_times_as_utc(
+    shared_settings: Settings,
+) -> None:
     """Whatever the server is set to: one elsewhere is not started here."""
     session = spark_session.connect(shared_settings)
     session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     connected = spark_session.connect(shared_settings)
-    assert connected.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
-    assert connected.conf.get("spark.sql.parquet.datetimeRebaseModeInWrite") == "CORRECTED"
+    assert {name: connected.conf.get(name) for name in SESSION_CONF} == SESSION_CONF
     query = "SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'"
     assert connected.sql(query).collect()[0][0]
 

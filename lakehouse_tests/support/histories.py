@@ -17,7 +17,6 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.paths import vector_path
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import statements
-from lakehouse.spark.temporary_confs import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.vacuum.facts import LakeFacts
 from lakehouse.vacuum.inventory.run import scan
 from lakehouse.vacuum.plan.vacuum import VacuumOutcome
@@ -180,8 +179,7 @@ class FileHistory:
     def _restore(self) -> None:
         version = self.random.randint(self.oldest, len(self.known) - 1)
         self._say(f"restore {version}")
-        with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
-            self.spark.sql(f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {version}")
+        self.spark.sql(f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {version}")
         self.rows = dict(self.known[version])
 
     def _orphan(self) -> None:
@@ -263,12 +261,9 @@ class FileHistory:
         Spark takes a second for each version, which it has to put together first.
         """
         found = {version: self._rows_of(self._by_deltalake(version)) for version in versions}
-        with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
-            for version in {versions[0], versions[-1]}:
-                query = f"SELECT id, part, value FROM {self.table} VERSION AS OF {version}"
-                assert self._rows_of(self.spark.sql(query).collect()) == found[version], (
-                    self.story()
-                )
+        for version in {versions[0], versions[-1]}:
+            query = f"SELECT id, part, value FROM {self.table} VERSION AS OF {version}"
+            assert self._rows_of(self.spark.sql(query).collect()) == found[version], self.story()
         return found
 
     def _by_deltalake(self, version: int) -> Iterable[Sequence[int]]:

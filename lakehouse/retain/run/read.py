@@ -49,13 +49,10 @@ from lakehouse.spark import statements
 from lakehouse.spark.errors import translated
 from lakehouse.spark.frames import FrameWrite, Transaction, table_at, with_columns_of, write_frame
 from lakehouse.spark.session import connect
-from lakehouse.spark.temporary_confs import READ_WHOLE, SHUFFLED_BEFORE_WRITE, session_confs
+from lakehouse.spark.temporary_confs import SHUFFLED_BEFORE_WRITE, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# The shuffle leads to few large files in each partition.
-_CONFS = {**READ_WHOLE, SHUFFLED_BEFORE_WRITE: "true"}
 
 
 def read(
@@ -140,7 +137,8 @@ def run_restore(session: TableSession, chosen: Selection = ()) -> RetentionOutco
     started = time.monotonic()
     with (
         translated(table.key, operation="restore"),
-        session_confs(session.spark, _CONFS),
+        # The shuffle leads to few large files in each partition.
+        session_confs(session.spark, {SHUFFLED_BEFORE_WRITE: "true"}),
         hold(lake, None, table.key, owner=f"restore of {table.key}"),
     ):
         verify_left(lake, lambda: session.spark, table.key)

@@ -87,7 +87,6 @@ def run_ttl(
     with (
         translated(table.key, operation="ttl"),
         hold(lake, spark, table.key, owner=owner or command),
-        temporary_confs.session_confs(spark, temporary_confs.READ_WHOLE),
     ):
         verify_left(lake, lambda: spark, table.key)
         outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)

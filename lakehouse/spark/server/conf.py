@@ -18,13 +18,30 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 CONNECT_PORT = 15002
 _DEFAULT_REGION = "us-east-1"
 
-# Set in every session, even on servers that this program did not start. Arrow, deltalake and DuckDB
-# read Spark's default type INT96 as nanoseconds, so a single date outside of 1677 to 2262 would
-# make a table unreadable for these readers.
+# Arrow, deltalake and DuckDB read Spark's default type INT96 as nanoseconds, so a single date
+# outside of 1677 to 2262 would make a table unreadable for these readers.
 # Source: Spark 4.2.0, SQLConf.scala, PARQUET_OUTPUT_TIMESTAMP_TYPE and PARQUET_REBASE_MODE_IN_WRITE
 STORED_TIMES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+# Set in every session, even on servers that this program did not start.
+SESSION_CONF = {
+    **STORED_TIMES,
+    # In any other time zone, Delta reconstructs the full state at each commit of a small table, and
+    # times without a zone would be interpreted in that zone.
+    # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
+    "spark.sql.session.timeZone": "UTC",
+    # A broken or missing file is an error. If readers skipped it, a rewrite would lose its rows.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # Maps can be hashed, with their entries in the stored order. A rewrite keeps that order.
+    "spark.sql.legacy.allowHashOnMapType": "true",
+    # A version can be read as long as its files exist, also if it is older than the retention.
+    # Source: Delta Lake 4.4.0, DeltaSQLConf
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # An overwrite replaces all partitions, also those for which it has no rows.
+    "spark.sql.sources.partitionOverwriteMode": "static",
 }
 # Without these, Spark does not know Delta's statements.
 DELTA = {
@@ -48,10 +65,7 @@ def spark_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
         **DELTA,
         "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
-        # In any other time zone, Delta reconstructs the full state at each commit of a small table.
-        # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
-        "spark.sql.session.timeZone": "UTC",
-        **STORED_TIMES,
+        **SESSION_CONF,
         **LOG_STORE_CONF,
         # Otherwise, a transaction version that an earlier write left in the session would make
         # Delta skip later writes silently.
