@@ -155,24 +155,15 @@ def _date(text: str, _: str) -> date:
     return date(year, month, day)
 
 
-def _local_timestamp(text: str, _: str) -> datetime:
-    """The date and time in the text; a time zone after it is ignored."""
-    return _wall_clock(_matched(_TIMESTAMP, text))
+def _timestamp(text: str, type_: str) -> datetime:
+    """The time in UTC. Text without a zone uses the session's zone, which is always UTC here.
 
-
-def _timestamp(text: str, _: str) -> datetime:
-    """The time in UTC. Text without a zone uses the session's zone, which is always UTC here."""
+    The zone of a `timestamp_ntz` is ignored.
+    """
     match = _matched(_TIMESTAMP, text)
-    offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
-    if match["sign"] == "-":
-        offset = -offset
-    return _wall_clock(match) - offset
-
-
-def _wall_clock(match: re.Match[str]) -> datetime:
     year = int(match["year"])
     if year > 9999:
-        raise OverflowError(match.string)
+        raise OverflowError(text)
     time = datetime(  # naive: compared values always have the same zone
         year,
         int(match["month"] or 1),
@@ -182,7 +173,11 @@ def _wall_clock(match: re.Match[str]) -> datetime:
         int(match["second"] or 0),
     )
     micros = (match["fraction"] or "")[:6].ljust(6, "0")
-    return time + timedelta(microseconds=int(micros))
+    time += timedelta(microseconds=int(micros))
+    offset = timedelta(hours=int(match["zone_hours"] or 0), minutes=int(match["zone_minutes"] or 0))
+    if type_ == "timestamp_ntz" or not match["sign"]:
+        return time
+    return time + offset if match["sign"] == "-" else time - offset
 
 
 _CASTS: Mapping[str, Callable[[str, str], object]] = {
@@ -193,5 +188,5 @@ _CASTS: Mapping[str, Callable[[str, str], object]] = {
     "boolean": _boolean,
     "date": _date,
     "timestamp": _timestamp,
-    "timestamp_ntz": _local_timestamp,
+    "timestamp_ntz": _timestamp,
 }

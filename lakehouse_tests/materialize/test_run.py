@@ -132,7 +132,7 @@ def test_an_unreadable_file_of_an_input_is_never_skipped(lake: Lake, spark: Spar
         try:
             with pytest.raises(Exception, match=r"FAILED_READ_FILE|FILE_NOT_EXIST|CANNOT_READ"):
                 write_table(lake, spark, copies)
-            assert spark.conf.get(setting) == "true"
+            assert spark.conf.get(setting) == "false"
         finally:
             spark.conf.unset(setting)
     lake.store.put(first, data)

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, takewhile
-from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -115,14 +114,15 @@ def fold_layout(
         add for add in checkpoint.adds if add.path not in touched_paths or key_of(add) not in later
     ]
     files = data_files(adds, shape, compacted_paths(commits))
-    removes = [each for each in later.values() if isinstance(each, Tombstone)]
+    removes = [*checkpoint.removes]
+    removes += [each for each in later.values() if isinstance(each, Tombstone)]
     committed_ms = commits[-1].commit.committed_ms if commits else segment.checkpoint[0].modified_ms
     return replace(
         shape,
         committed_ms=committed_ms,
         files=files,
-        tombstones=_tombstones([*checkpoint.removes, *removes], files),
-        removed_vectors=_removed_vectors(checkpoint.removes, commits, files),
+        tombstones=_tombstones(removes, files),
+        removed_vectors=_removed_vectors(removes, files),
         log=LogTail(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -214,15 +214,12 @@ def data_files(
     """
     # By identity, since many files share one tuple of values. Only other values are translated.
     partitions = {id(add.partition): add.partition for add in adds}
-    for identity, logged in partitions.items():
-        partition = partition_of(logged, shape)
-        if partition != logged:
-            partitions[identity] = partition
+    translated = {identity: partition_of(each, shape) for identity, each in partitions.items()}
     files = list[DataFile]()
     for add in adds:
-        partition = partitions[id(add.partition)]
+        partition = translated[id(add.partition)]
         is_compacted = add.path in compacted
-        if is_compacted or partition is not add.partition:
+        if is_compacted or partition != add.partition:
             files.append(replace(add, partition=partition, compacted=is_compacted))
         else:
             files.append(add)
@@ -246,20 +243,17 @@ def _tombstones(removes: Sequence[Tombstone], files: Sequence[DataFile]) -> tupl
 
 
 def _removed_vectors(
-    removes: Sequence[Tombstone], commits: Sequence[ReadCommit], files: Sequence[DataFile]
+    removes: Sequence[Tombstone], files: Sequence[DataFile]
 ) -> Mapping[str, int | None]:
     """The deletion vectors of removed files that no live file has, with their last deletion time.
 
-    When a file gets a new vector, the log removes the file with its old vector. Commits before the
-    checkpoint count, too: the checkpoint omits tombstones that had expired, perhaps by a retention
-    that was shorter than today's. `removes` are the checkpoint's tombstones only.
+    When a file gets a new vector, the log removes the file with its old vector.
     """
-    all_removes = [*removes, *chain.from_iterable(each.actions.removes for each in commits)]
-    with_vector = [each for each in all_removes if each.deletion_vector is not None]
-    vectors = [each.deletion_vector for each in with_vector]
-    last_ms = last_removals(vectors, [each.deleted_ms for each in with_vector])
     live_vectors = {file.deletion_vector for file in files}
-    return {vector: ms for vector, ms in last_ms.items() if vector not in live_vectors}
+    gone = [each for each in removes if each.deletion_vector not in live_vectors]
+    return last_removals(
+        [each.deletion_vector for each in gone], [each.deleted_ms for each in gone]
+    )
 
 
 def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot:
@@ -462,6 +456,8 @@ def _without_nulls(action: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in action.items() if value is not None}
 
 
+# The cached commits by file, for each store. A cache is emptied before it would take more bytes.
+_caches = WeakKeyDictionary[Store, dict[StoredFile, ReadCommit]]()
 _KEPT_BYTES = 64 * 1024 * 1024
 # Without etags, only files older than this are cached, because some file systems store times in
 # whole seconds, and FAT in steps of two seconds.
@@ -475,8 +471,11 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     A commit's time is the time in its content or, if that is missing, the modification time of the
     file.
     """
-    cache = _caches.setdefault(store, _KeptCommits())
-    cached = {file: cache.commits.get(file) for file in files}
+    cache = _caches.setdefault(store, {})
+    # As measured, a parsed commit takes the size of its file plus 2 KiB.
+    if sum(file.size_bytes + 2_048 for file in {*files, *list(cache)}) > _KEPT_BYTES:
+        cache.clear()
+    cached = {file: cache.get(file) for file in files}
     contents = store.read_many([file.name for file in files if cached[file] is None])
     started_ms = now_ms()
     for file in files:
@@ -492,7 +491,7 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
                 file.modified_ms < started_ms - _SETTLED_MS and store.stat(file.name) == file
             )
             if is_settled and len(content) == file.size_bytes:
-                cache.add(file, commit)
+                cache[file] = commit
         yield commit
 
 
@@ -539,30 +538,3 @@ def history_since(store: Store, history: Commits, version: int) -> Commits:
     """
     commits = [*takewhile(lambda commit: commit.version > version, newest_first(store, history))]
     return replace(history, commits=tuple(reversed(commits)))
-
-
-class _KeptCommits:
-    """A cache of commits by file. It is emptied when it would take more than `_KEPT_BYTES`.
-
-    A commit that alone would take more is not cached.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._bytes = 0
-        self.commits = dict[StoredFile, ReadCommit]()
-
-    def add(self, file: StoredFile, commit: ReadCommit) -> None:
-        # As measured, a parsed commit takes the size of its file plus 2 KiB.
-        kept_bytes = file.size_bytes + 2_048
-        with self._lock:
-            if file in self.commits or kept_bytes > _KEPT_BYTES:
-                return
-            if self._bytes + kept_bytes > _KEPT_BYTES:
-                self.commits.clear()
-                self._bytes = 0
-            self.commits[file] = commit
-            self._bytes += kept_bytes
-
-
-_caches = WeakKeyDictionary[Store, _KeptCommits]()

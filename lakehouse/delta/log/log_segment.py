@@ -15,7 +15,6 @@ CHECKPOINT_NAME = re.compile(
     r"(?P<version>\d{20})\.checkpoint"
     r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
 )
-_DIGITS_OF_A_PART = 10
 
 
 class LogChanged(Exception):
@@ -78,8 +77,8 @@ class _LogListing:
     def __init__(self, listing: Iterable[StoredFile], table: str, *, upto: int | None) -> None:
         self.commits: dict[int, StoredFile] = {}
         self.checksums: dict[int, StoredFile] = {}
-        # (version, number of parts or UUID) -> part -> file
-        self.parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
+        # (version, UUID, number of parts) -> part -> file
+        self.parts: dict[tuple[int, str, int], dict[int, StoredFile]] = defaultdict(dict)
         self.pointer: StoredFile | None = None
         folder = log_folder(table)
         for file in listing:
@@ -93,8 +92,8 @@ class _LogListing:
             elif _CHECKSUM.fullmatch(name):
                 self.checksums[int(name[:20])] = file
             elif match := CHECKPOINT_NAME.fullmatch(name):
-                kind = match["parts"] or match["uuid"] or ""
-                self.parts[int(match["version"]), kind][match["part"] or ""] = file
+                checkpoint = int(match["version"]), match["uuid"] or "", int(match["parts"] or 1)
+                self.parts[checkpoint][int(match["part"] or 1)] = file
 
 
 def find_segment(
@@ -116,7 +115,7 @@ def find_segment(
     files = _LogListing(listing, table, upto=version)
     commits = files.commits
     checksums = files.checksums
-    complete = [key for key, parts in files.parts.items() if _has_all_parts(key[1], parts)]
+    complete = [key for key, parts in files.parts.items() if len(parts) == max(parts) == key[2]]
     if not complete and not commits:
         if files.pointer is not None or files.parts:
             raise LogChanged(
@@ -125,8 +124,9 @@ def find_segment(
             )
         return None
     # The newest complete checkpoint. If its version has two, both have the same content.
-    checkpoint_version, kind = max(complete, default=(-1, ""))
-    newest = max([*commits, *(number for number, _ in files.parts)])
+    checkpoint = max(complete, default=(-1, "", 0))
+    checkpoint_version = checkpoint[0]
+    newest = max([*commits, *(key[0] for key in files.parts)])
     tail = _after(commits, checkpoint_version, newest, table=table)
     # Back from the checkpoint's version until, together with the tail, there are enough commits.
     candidates = range(checkpoint_version, newest - newest_commits, -1)
@@ -135,20 +135,12 @@ def find_segment(
         table=table,
         version=newest,
         checkpoint_version=checkpoint_version if complete else None,
-        checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint_version, kind].items())),
+        checkpoint=tuple(file for _, file in sorted(files.parts[checkpoint].items())),
         tail=tail,
         older=tuple(reversed([commits[number] for number in older])),
         pointer=files.pointer if version is None else None,
         checksum=checksums.get(newest) or checksums.get(checkpoint_version),
     )
-
-
-def _has_all_parts(kind: str, parts: Iterable[str]) -> bool:
-    """`kind` is the number of parts (ten digits) or, for a single file, a UUID or empty."""
-    if len(kind) != _DIGITS_OF_A_PART:
-        return True
-    numbers = sorted(map(int, parts))
-    return numbers == [*range(1, len(numbers) + 1)] and len(numbers) == int(kind)
 
 
 def _after(

@@ -582,15 +582,6 @@ def test_live_files_in_an_archive_are_known_by_the_listing(bucket: str) -> None:
     assert (found.missing, found.archived) == ((), ("a", "b"))
 
 
-def test_a_checkpoint_without_tombstones_hides_no_vector_that_earlier_commits_removed() -> None:
-    builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)])
-    builder.delete_rows({"a": 1}).delete_rows({"a": 2})
-    before = builder.snapshot().removed_vectors
-    snapshot = builder.checkpoint(tombstones=False).snapshot()
-    assert snapshot.removed_vectors == before and len(before) == 1
-    assert snapshot.tombstones == ()
-
-
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) -> None:
     builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)])

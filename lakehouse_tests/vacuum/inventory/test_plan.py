@@ -28,6 +28,7 @@ from lakehouse.vacuum.inventory.plan import (
     table_roots,
 )
 from lakehouse.vacuum.inventory.stored_reports import parse_manifest
+from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.support.vacuum_facts import table_files
 
 NOW = 1_795_000_000_000
@@ -398,6 +399,21 @@ OBJECTS = st.builds(
     is_latest=st.none() | st.booleans(),
     is_delete_marker=st.none() | st.booleans(),
 )
+
+
+def test_a_checkpoint_without_tombstones_hides_no_vector_that_earlier_commits_removed() -> None:
+    builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)])
+    builder.delete_rows({"a": 1}).delete_rows({"a": 2})
+    before = builder.facts()
+    after = builder.checkpoint(tombstones=False).facts()
+    removed, removed_after = (
+        fold_table_files(facts, resolve=lambda _: None, now_ms=NOW).removed
+        for facts in (before, after)
+    )
+    assert (
+        removed.keys() == removed_after.keys() and len(removed) == 2
+    )  # one is the path of the live file
+    assert after.snapshot.tombstones == ()
 
 
 @given(st.lists(OBJECTS, max_size=30))
