@@ -63,6 +63,7 @@ IMPURE = ("base.clock", "base.processes", "base.installation")
 DELETABLE = ("report", "backtest", "retain", "cdc", "replay")
 LIBRARIES = {
     "base": "dotenv psutil",
+    "declare": "cronsim",
     "store": "boto3 botocore",
     "delta.log": "pyarrow",
     "lake": "deltalake pyarrow pyspark",

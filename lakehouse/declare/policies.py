@@ -9,12 +9,16 @@ that a person set by hand has no mark, and is kept.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Literal, cast
 
+from cronsim import CronSim, CronSimError
+
 from lakehouse.base.errors import Refused
-from lakehouse.base.text import HOUR_MS, MINUTE_MS
+from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
     SHARE_OR_OFF,
@@ -27,64 +31,15 @@ from lakehouse.delta.columns import check_columns
 from lakehouse.delta.protocol import RETENTION, span_ms_of
 from lakehouse.delta.snapshot import Snapshot
 
-# Minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), as in Dagster.
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-# A step after a single number is not valid, since only some parsers accept it.
-_PART = re.compile(r"(\d{1,2})|(?:\*|(\d{1,2})-(\d{1,2}))(?:/(0[1-9]|[1-9]\d?))?", re.ASCII)
+# Names and other letters are not valid, since only some parsers accept them.
+_FIVE_FIELDS = re.compile(r"[0-9*/,-]+( +[0-9*/,-]+){4}")
 
 
 def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
-    """All times of `cron` after `after_ms` and before `until_ms`, in order.
-
-    Raises:
-        Refused: the expression is not valid.
-    """
-    minutes, hours, days, months, weekdays = read_cron(cron)
-    _, _, day_field, _, weekday_field = cron.split()
-    # In cron, if both the day of the month and the day of the week are given, either is enough.
-    needs_both = "*" in (day_field, weekday_field)
-    for minute in range(after_ms // MINUTE_MS + 1, -(-until_ms // MINUTE_MS)):
-        if minute % 60 not in minutes or minute // 60 % 24 not in hours:
-            continue
-        time = datetime.fromtimestamp(minute * 60, tz=UTC)
-        fits_day = time.day in days
-        fits_weekday = not weekdays.isdisjoint((time.isoweekday() % 7, time.isoweekday()))
-        fits = all((fits_day, fits_weekday)) if needs_both else any((fits_day, fits_weekday))
-        if time.month in months and fits:
-            yield minute * MINUTE_MS
-
-
-def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
-    """The numbers of each of the five fields. Refusals call the expression `name`.
-
-    Raises:
-        Refused: there are not five fields, or a field has something other than numbers in its
-            range, `*`, lists, ranges and steps.
-    """
-    words = cron.split()
-    fields = [_numbers(word, low, high) for word, (low, high) in zip(words, _RANGES, strict=False)]
-    if len(words) != len(_RANGES) or not all(fields):
-        raise Refused(
-            f"{name} is {cron!r}. Use five fields of numbers, *, ranges, lists and steps, like"
-            " '*/20 6-22 * * 1,3'."
-        )
-    return fields
-
-
-def _numbers(word: str, low: int, high: int) -> set[int]:
-    """The numbers of one field; empty if it is not valid."""
-    numbers: set[int] = set()
-    for part in word.split(","):
-        match = _PART.fullmatch(part)
-        if match is None:
-            return set()
-        single, first, last, step = match.groups()
-        start = int(single or first or low)
-        end = int(single or last or high)
-        if not low <= start <= end <= high:
-            return set()
-        numbers.update(range(start, end + 1, int(step or 1)))
-    return numbers
+    """All times of a valid expression after `after_ms` and before `until_ms`, in order."""
+    after = datetime.fromtimestamp(after_ms / 1000, tz=UTC)
+    times = (round(time.timestamp() * 1000) for time in CronSim(cron, after))
+    return takewhile(lambda ms: ms < until_ms, times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +57,14 @@ class Scheduled:
     cron: str
 
     def __post_init__(self) -> None:
-        read_cron(self.cron, name="Scheduled.cron")
+        with suppress(CronSimError):
+            CronSim(self.cron, datetime.min)
+            if _FIVE_FIELDS.fullmatch(self.cron):
+                return
+        raise Refused(
+            f"Scheduled.cron is {self.cron!r}. Use five fields of numbers, *, ranges, lists and"
+            " steps, like '*/20 6-22 * * 1,3'."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
