@@ -26,7 +26,7 @@ _ADDRESSES = {
     "LAKEHOUSE_ROOT": _S3_KEYS,
     "LAKEHOUSE_HOME": _S3_KEYS,
     "LAKEHOUSE_SPARK": "Put a token into SPARK_CONNECT_AUTHENTICATE_TOKEN.",
-    **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
+    **dict.fromkeys(S3_ENDPOINTS, _S3_KEYS),
 }
 
 

@@ -261,23 +261,19 @@ def prediction_in(commit: Commit) -> Prediction | None:
         plan: dict[str, Any] = written["plan"]
         estimate: dict[str, Any] = plan.get("estimate") or {}
         return Prediction(
-            reason=str(plan["reason"]),
-            sentence=str(plan["sentence"]),
-            files_removed=int(plan["files_removed"]),
-            files_added=int(plan["files_added"]),
-            bytes_removed=int(plan["bytes_removed"]),
-            bytes_added=_number(estimate.get("bytes_written"), int),
-            seconds=_number(estimate.get("seconds"), float),
-            usd=_number(estimate.get("usd"), float),
-            started_ms=_number(written.get("started_ms"), int),
-            verify="rows" if plan.get("verify") == "rows" else "content",
+            reason=plan["reason"],
+            sentence=plan["sentence"],
+            files_removed=plan["files_removed"],
+            files_added=plan["files_added"],
+            bytes_removed=plan["bytes_removed"],
+            bytes_added=estimate.get("bytes_written"),
+            seconds=estimate.get("seconds"),
+            usd=estimate.get("usd"),
+            started_ms=written.get("started_ms"),
+            verify=plan.get("verify", "content"),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+    except (KeyError, TypeError, AttributeError):
         return None
-
-
-def _number(value: Any, kind: Any) -> Any:
-    return None if value is None else kind(value)
 
 
 def _logged_compaction(commit: Commit) -> LoggedCompaction:

@@ -66,8 +66,6 @@ def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -
     return values
 
 
-FieldPath = tuple[str, ...]
-
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
 
@@ -114,8 +112,6 @@ class Snapshot:
       still contains `clustering`.
     - `physical_names`: under column mapping, maps columns to their names in data files. Otherwise
       empty.
-    - `physical_fields`: the same for fields inside structs, by path. In a path, `element`, `key`
-      and `value` stand for the parts of arrays and maps.
     - `cold_files`: decoded names of files in a storage class that is slow or paid to read. They
       come from an inventory, since the log does not record classes.
     - `removed_vectors`: the time of removal (`None`: unknown) of each deletion vector that only
@@ -136,9 +132,6 @@ class Snapshot:
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()
     physical_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    physical_fields: Mapping[FieldPath, FieldPath] = field(
-        default_factory=dict[FieldPath, FieldPath]
-    )
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])

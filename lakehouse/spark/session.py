@@ -133,31 +133,23 @@ def prepare(settings: Settings) -> None:
         check_serves(settings, state)
         os.environ[TOKEN_VARIABLE] = token
     elif settings.spark.startswith("sc://"):
-        url = urlsplit(settings.spark)
-        host = url.hostname or ""
-        port = url.port or CONNECT_PORT
-        if not port_answers(port, host, seconds=5):
-            raise Transient(
-                f"no Spark Connect server answers at {host}:{port}. Start it, or correct "
-                "LAKEHOUSE_SPARK"
-            )
+        _check_answers("Spark Connect server", settings.spark.partition(";")[0], CONNECT_PORT)
     else:
-        _check_master(settings.spark)
+        if settings.spark.startswith("spark://"):
+            _check_answers("Spark master", settings.spark, _MASTER_PORT)
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         jars.fetch()
         scratch_folder(settings).mkdir(parents=True, exist_ok=True)
 
 
-def _check_master(master: str) -> None:
-    """Checks that a master in `spark://host:port,…` answers. Spark would wait a minute for it."""
-    if not master.startswith("spark://"):
-        return
-    for address in master.removeprefix("spark://").split(","):
-        url = urlsplit(f"spark://{address}")
-        if port_answers(url.port or _MASTER_PORT, url.hostname or "", seconds=5):
+def _check_answers(program: str, address: str, default_port: int) -> None:
+    """Checks that a program at `scheme://host:port,…` answers. Spark would wait a minute for it."""
+    for place in address.partition("://")[2].split(","):
+        url = urlsplit(f"//{place}")
+        if port_answers(url.port or default_port, url.hostname or "", seconds=5):
             return
-    raise Transient(f"no Spark master answers at {master}. Start it, or correct LAKEHOUSE_SPARK")
+    raise Transient(f"no {program} answers at {address}. Start it, or correct LAKEHOUSE_SPARK")
 
 
 def session_config(settings: Settings) -> dict[str, str]:

@@ -192,7 +192,6 @@ def test_a_header_for_spark_is_taken_and_never_repeated() -> None:
         ("AWS_ENDPOINT_URL", "http://me:hush@127.0.0.1:9000"),
         ("AWS_ENDPOINT_URL", "http://me:hu/sh@127.0.0.1:9000"),
         ("AWS_ENDPOINT_URL_S3", "https://minio:9000/?token=hush"),
-        ("AWS_ENDPOINT_URL_SQS", "http://me:hush@127.0.0.1:9324"),
     ],
 )
 def test_credentials_in_addresses_are_refused_and_not_repeated(name: str, value: str) -> None:

@@ -44,7 +44,6 @@ from lakehouse.delta.protocol import CATALOG_FEATURES, COUNTABLE
 from lakehouse.delta.snapshot import (
     Column,
     DataFile,
-    FieldPath,
     LogTail,
     PartitionValues,
     Snapshot,
@@ -69,8 +68,6 @@ _IMPLIED_BY_WRITER = {
 _READER_WITH_FEATURES = 3
 _WRITER_WITH_FEATURES = 7
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
-# The parts of arrays and maps: their names in a field path, and their keys in the schema's JSON.
-_PARTS = {"element": "elementType", "key": "keyType", "value": "valueType"}
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 # Path and deletion vector.
@@ -277,10 +274,9 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot
         columns = tuple(_column(field) for field in fields)
         partition_columns = _partition_columns(metadata, columns)
         properties = _without_nulls(dict(pairs(metadata, "configuration")))
-        physical_fields = dict[FieldPath, FieldPath]()
+        physical_names = dict[str, str]()
         if properties.get("delta.columnMapping.mode", "none") != "none":
-            physical_fields.update(_fields_inside({"fields": fields}, (), ()))
-        physical_names = {path[0]: to[0] for path, to in physical_fields.items() if len(path) == 1}
+            physical_names.update(map(_physical_name, fields))
         table_id = text(metadata, "id")
     with _readable("protocol", table=table, version=version):
         features = _features(protocol, table=table)
@@ -299,7 +295,6 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot
         partition_columns=partition_columns,
         clustering_columns=clustering_columns,
         physical_names=physical_names,
-        physical_fields=physical_fields,
         properties=properties,
         features=features,
         table_id=table_id,
@@ -410,26 +405,14 @@ def _column(field: Mapping[str, Any]) -> Column:
     )
 
 
-def _fields_inside(
-    type_: Any, logical: FieldPath, physical: FieldPath
-) -> Iterator[tuple[FieldPath, FieldPath]]:
-    """The logical and physical path of each field inside the type at the two given paths.
+def _physical_name(field: Mapping[str, Any]) -> tuple[str, str]:
+    """The name of a column, and its name in data files.
 
-    As in Delta, a field without a physical name has its logical one.
+    As in Delta, a column without a physical name has its logical one.
     Source: delta-io/delta v4.4.0, DeltaColumnMapping.scala, getPhysicalName.
     """
-    if isinstance(type_, str):
-        return
-    for field in type_.get("fields", ()):
-        name = text(field, "name")
-        physical_name = (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
-        logical_path = (*logical, name)
-        physical_path = (*physical, physical_name)
-        yield logical_path, physical_path
-        yield from _fields_inside(field["type"], logical_path, physical_path)
-    for name, key in _PARTS.items():
-        if key in type_:
-            yield from _fields_inside(type_[key], (*logical, name), (*physical, name))
+    name = text(field, "name")
+    return name, (field.get("metadata") or {}).get(_PHYSICAL_NAME, name)
 
 
 def _spark_type(type_: Any) -> str:

@@ -532,20 +532,20 @@ def names_in_archive(snapshot: Snapshot, archived: Snapshot) -> dict[str, str]:
     """
     stored = _columns(archived)
     names = dict[str, str]()
-    changed = list[str]()
+    types, stored_types = (
+        {each["name"]: each["type"] for each in _nullable_schema(table)["fields"]}
+        for table in (snapshot, archived)
+    )
     for source, column in _columns(snapshot).items():
         if source in stored:
             names[column.name] = stored[source].name
-            if stored[source].type != column.type:
-                changed.append(f"column {column.name} has another type")
-    for path, source in snapshot.physical_fields.items():
-        if len(path) > 1 and archived.physical_fields.get(path, path) != source:
-            changed.append(f"the field {'.'.join(path)} has other values")
-    if changed:
-        raise Refused(
-            f"archive of {snapshot.table}: {changed[0]} than in the archive. Use lakehouse archive"
-            f" {snapshot.table}, which brings the archive up to date or says what to do"
-        )
+            # With the physical names of fields inside structs.
+            if stored_types[stored[source].name] != types[column.name]:
+                raise Refused(
+                    f"archive of {snapshot.table}: column {column.name} has another type or other"
+                    f" fields than in the archive. Use lakehouse archive {snapshot.table}, which"
+                    " brings the archive up to date or says what to do"
+                )
     return names
 
 
@@ -560,14 +560,13 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot) -> Document:
         if gone:
             properties[_DROPPED] = json.dumps(sorted(gone))
     metadata = snapshot.definition["metaData"]
-    schema = json.loads(metadata["schemaString"], object_hook=_without_requirements)
     for name, value in metadata["configuration"].items():
         if name.startswith("delta.columnMapping."):
             properties[name] = value
     return {
         "id": f"{metadata['id']}-archive",
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(schema, separators=(",", ":")),
+        "schemaString": json.dumps(_nullable_schema(snapshot), separators=(",", ":")),
         "partitionColumns": metadata["partitionColumns"],
         "configuration": properties,
         "createdTime": metadata.get("createdTime", 0),
@@ -633,6 +632,11 @@ def _partitioning(snapshot: Snapshot) -> list[str]:
 def _columns(snapshot: Snapshot) -> dict[str, Column]:
     """The columns by their physical names."""
     return {snapshot.physical_names.get(each.name, each.name): each for each in snapshot.columns}
+
+
+def _nullable_schema(snapshot: Snapshot) -> Document:
+    schema = snapshot.definition["metaData"]["schemaString"]
+    return json.loads(schema, object_hook=_without_requirements)
 
 
 def _without_requirements(part: Document) -> Document:
