@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from inspect import getsource, signature
-from itertools import count
 from math import inf
 from textwrap import dedent
 from typing import Any, Literal
@@ -86,20 +85,20 @@ def key_of(address: str, taken: Collection[str]) -> str:
     """A key `layer/name` that is derived from the address and not yet `taken`.
 
     The layer is the innermost folder above the table whose name is a layer, or silver if there is
-    none. The name is the table's folder. If that key is taken, up to two parent folders are
-    prefixed. If all these keys are taken, a number is appended to the first one.
+    none. The name is the table's folder. If that key is taken, parent folders are prefixed.
+
+    Raises:
+        Refused: all these keys are taken.
     """
     parts = [part for part in address.removeprefix("s3://").split("/") if part]
     layer = next((part for part in reversed(parts[:-1]) if part in LAYERS), "silver")
     names = [_name(part) for part in reversed(parts)]
-    for size in range(1, min(len(names), 3) + 1):
+    for size in range(1, len(names) + 1):
         joined = "_".join(reversed(names[:size]))
         key = f"{layer}/{_name(joined[-98:])}"
         if key not in taken:
             return key
-    first = f"{layer}/{names[0][:90]}" if names else f"{layer}/table"
-    number = next(number for number in count(2) if f"{first}_{number}" not in taken)
-    return f"{first}_{number}"
+    raise Refused(f"no key is free for {address}. Use adopted.toml to give it a key of your own.")
 
 
 def is_inside(address: str, other: str) -> bool:

@@ -76,9 +76,9 @@ class LogTail:
     `checkpoint_version` is `None` if there is no checkpoint.
     """
 
-    checkpoint_version: int | None
-    commit_count: int
-    commit_bytes: int
+    checkpoint_version: int | None = None
+    commit_count: int = 0
+    commit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +123,11 @@ class Snapshot:
     table: str
     uri: str
     version: int
-    committed_ms: int
-    files: Sequence[DataFile]
+    committed_ms: int = 0
+    files: Sequence[DataFile] = ()
     tombstones: Sequence[Tombstone] = ()
     removed_vectors: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
-    log: LogTail
+    log: LogTail = LogTail()
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ that asks what happened since a version, or whether something ever happened, use
 """
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
@@ -288,9 +289,6 @@ def shape_of(newest: Actions, *, table: str, uri: str, version: int) -> Snapshot
         table=table,
         uri=uri,
         version=version,
-        committed_ms=0,
-        files=(),
-        log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
         columns=columns,
         partition_columns=partition_columns,
         clustering_columns=clustering_columns,
@@ -490,17 +488,17 @@ def newest_first(store: Store, history: Commits, *, over_gaps: bool = False) -> 
         Transient: the log was cleaned up while it was read.
     """
     yield from reversed(history.commits)
-    first = history.commits[0].version if history.commits else None
-    if first == 0 or (first is None and not over_gaps):
+    last = sys.maxsize if over_gaps else 0
+    first = history.commits[0].version if history.commits else last
+    if first == 0:
         return
     folder = log_folder(history.table)
     files = [
         file
         for file in reversed(store.list(folder))
-        if COMMIT_NAME.fullmatch(file.name.removeprefix(folder))
-        and (first is None or log_version(file.name) < first)
+        if COMMIT_NAME.fullmatch(file.name.removeprefix(folder)) and log_version(file.name) < first
     ]
-    if first is not None and not over_gaps:
+    if not over_gaps:
         expected = zip(files, range(first - 1, -1, -1), strict=False)
         files = [file for file, version in expected if log_version(file.name) == version]
     for start in range(0, len(files), _BATCH_COMMITS):

@@ -21,7 +21,7 @@ checkpoint after which no commit is missing. Nothing is written.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
@@ -293,8 +293,20 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
             start = fold_layout(segment, table_actions, older_commits, uri=uri)
             files = files[start.version + 1 - first :]  # the commits after the checkpoint
             compacted.update(file.path for file in start.files if file.compacted)
-        commits = read_commits(store, files)
-        file_commits = _file_commits(commits, table_actions, compacted, table=key, uri=uri)
+        shape = None
+        file_commits = list[FileCommit]()
+        for read_commit in read_commits(store, files):
+            commit, actions = read_commit
+            table_actions.merge_newer(actions)
+            if shape is None or actions.metadata or actions.protocol or actions.domains:
+                shape = shape_of(table_actions, table=key, uri=uri, version=commit.version)
+            compacted |= compacted_paths([read_commit])
+            file_commit = FileCommit(
+                **{each.name: getattr(commit, each.name) for each in fields(commit)},
+                added=data_files(actions.adds, shape, compacted),
+                shape=replace(shape, version=commit.version, committed_ms=commit.committed_ms),
+            )
+            file_commits.append(file_commit)
         return FileHistory(table=key, start=start, commits=tuple(file_commits))
 
     return _consistent(store, key, read)
@@ -312,34 +324,6 @@ def _first_checkpoint(listing: Sequence[StoredFile], table: str, *, first: int) 
     segment = find_segment(listing, table, newest_commits=NEWEST_COMMITS, version=version)
     assert segment is not None
     return segment
-
-
-def _file_commits(
-    commits: Iterable[ReadCommit],
-    table_actions: Actions,
-    compacted: set[str],
-    *,
-    table: str,
-    uri: str,
-) -> Iterator[FileCommit]:
-    """Yields each commit, with the files that it added and removed.
-
-    `table_actions` and `compacted` describe the table before the first commit. `table_actions` are
-    the newest actions that are not about data files. `compacted` are the paths of the files that
-    compactions wrote. Both are updated in place.
-    """
-    shape = None
-    for read_commit in commits:
-        commit, actions = read_commit
-        table_actions.merge_newer(actions)
-        if shape is None or actions.metadata or actions.protocol or actions.domains:
-            shape = shape_of(table_actions, table=table, uri=uri, version=commit.version)
-        compacted |= compacted_paths([read_commit])
-        yield FileCommit(
-            **{each.name: getattr(commit, each.name) for each in fields(commit)},
-            added=data_files(actions.adds, shape, compacted),
-            shape=replace(shape, version=commit.version, committed_ms=commit.committed_ms),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

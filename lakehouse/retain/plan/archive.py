@@ -42,7 +42,6 @@ from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import (
     Column,
     DataFile,
-    LogTail,
     PartitionValues,
     Snapshot,
     file_sizes,
@@ -114,14 +113,7 @@ def _start_ms(values: Sequence[object]) -> int | None:
 
 
 # The archive of a table that has none yet.
-NO_ARCHIVE = Snapshot(
-    table="",
-    uri="",
-    version=-1,
-    committed_ms=0,
-    files=(),
-    log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
-)
+NO_ARCHIVE = Snapshot(table="", uri="", version=-1)
 # One run moves at most this many files, or a single partition with more: one commit names them all.
 MOST_FILES = 50_000
 # S3 copies no larger object in one request. Source: Amazon S3 API reference, CopyObject.

@@ -42,8 +42,6 @@ from lakehouse.spark.frames import retry_conflicts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TRIES = 4
-
 
 def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan:
     """Plans a run now, from the log alone. Without `facts`, the table's log is read.
@@ -89,7 +87,7 @@ def run_ttl(
         hold(lake, spark, table.key, owner=owner or command),
     ):
         verify_left(lake, lambda: spark, table.key)
-        outcome = retry_conflicts(partial(_delete, session, started), tries=_TRIES)
+        outcome = retry_conflicts(partial(_delete, session, started))
         record_moved_rows(lake, table, "ttl", outcome)
         return outcome
 
