@@ -50,7 +50,7 @@ from lakehouse.delta.snapshot import Snapshot, types_by_name
 from lakehouse.lake.commits import refuse_unsafe_commits, with_due_checkpoint
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
-from lakehouse.lake.state_tables import record_if_possible
+from lakehouse.lake.state_tables import ended_operation, record_if_possible
 from lakehouse.spark import statements, temporary_confs
 from lakehouse.spark.errors import first_line, is_conflict, is_lost, translated
 from lakehouse.spark.frames import retry_conflicts
@@ -150,22 +150,15 @@ class Attempt:
 
     def record(self, result: Literal["failed", "conflict"], why: str) -> UpkeepOperation:
         """Records that the last statement failed, or lost a conflict, in the lake's operations."""
-        ended_ms = now_ms()
-        seconds = time.monotonic() - self.started
-        prices = self.table.prices
-        operation = UpkeepOperation(
-            table=self.table.key,
-            kind="compaction",
+        operation = ended_operation(
+            self.table,
+            "compaction",
+            time.monotonic() - self.started,
             operation_id=uuid4().hex,
-            started_ms=ended_ms - int(seconds * 1000),
-            ended_ms=ended_ms,
             result=result,
             why=why,
             run=self.run,
             by_person=self.by_person,
-            seconds=seconds,
-            vcpu_seconds=seconds * prices.vcpus,
-            usd=prices.run_usd(seconds=seconds),
             detail={"bytes_rewritten": self.planned.bytes_removed if self.planned else 0},
         )
         record_if_possible(self.lake, operation)

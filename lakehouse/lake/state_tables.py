@@ -40,6 +40,8 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.operation import Figure, Pause, UpkeepOperation, VacuumRecord
 from lakehouse.base.text import DAY_MS, printable
+from lakehouse.declare.prices import requests_by_class
+from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
@@ -447,6 +449,26 @@ def vacuum_records(lake: Lake, table_key: str) -> tuple[VacuumRecord, ...]:
         with suppress(TypeError):
             records.append(VacuumRecord(**each.detail))
     return tuple(records)
+
+
+def ended_operation(table: Table, kind: str, seconds: float, **more: Any) -> UpkeepOperation:
+    """An operation that took `seconds` and ended now, with its price; `more` are further fields.
+
+    Their `requests`, if any, are part of the price.
+    """
+    prices = table.prices
+    ended_ms = now_ms()
+    counts = requests_by_class(more.get("requests", {}))
+    return UpkeepOperation(
+        table=table.key,
+        kind=kind,
+        started_ms=ended_ms - int(seconds * 1000),
+        ended_ms=ended_ms,
+        seconds=seconds,
+        vcpu_seconds=seconds * prices.vcpus,
+        usd=prices.run_usd(seconds=seconds, get_requests=counts["get"], put_requests=counts["put"]),
+        **more,
+    )
 
 
 def record_operation(lake: Lake, operation: UpkeepOperation) -> None:

@@ -14,7 +14,7 @@ end every tick at the same table.
 
 import time
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -309,18 +309,15 @@ class FairOrder:
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self._keys = [*keys]
+        self._keys = deque(keys)
 
     def within(self, budget: TimeBudget) -> Iterator[str]:
         """Yields keys in order until the tick is late.
 
         At least one key is yielded, so that every tick makes progress.
         """
-        order = [*self._keys]
-        served = 0
-        for key in order:
-            if served and budget.is_late():
+        for served_count in range(len(self._keys)):
+            if served_count and budget.is_late():
                 break
-            yield key
-            served += 1
-        self._keys = [*order[served:], *order[:served]]
+            self._keys.rotate(-1)
+            yield self._keys[-1]

@@ -4,8 +4,7 @@
 of a table's bytes (`Part`), for example live files.
 """
 
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -259,7 +258,7 @@ def vacuum_command(
                     refuse_held(lake, table, "vacuum")
                 return run.vacuum(facts, session, table, mode=mode)  # type: ignore[arg-type]
 
-        readings = [_attempt(table, vacuum) for table in chosen]
+        readings = [attempt(table, vacuum) for table in chosen]
     _report(lake, readings)
     documents = [_document(each) for each in readings]
     if as_json:
@@ -276,18 +275,6 @@ def vacuum_command(
             )
             exit_code = Broken.exit_code
     return exit_code
-
-
-def _attempt(
-    table: Table, vacuum: Callable[[Table], VacuumPlan | VacuumOutcome | None]
-) -> Found[VacuumPlan | VacuumOutcome]:
-    """The plan or outcome of a table, or its error: the other tables go on."""
-    try:
-        return attempt(table, vacuum)
-    except Exception as error:
-        tell(traceback.format_exc())
-        defect = Broken(f"a defect of this program: {type(error).__name__}: {error}")
-        return Found(table=table, error=defect)
 
 
 def _report(lake: Lake, readings: Sequence[Found[VacuumPlan | VacuumOutcome]]) -> None:

@@ -66,18 +66,16 @@ from lakehouse.base.errors import Broken, LakehouseError, Transient
 from lakehouse.base.operation import (
     FAILED_NAMED,
     Figure,
-    UpkeepOperation,
     VacuumMode,
     VacuumRecord,
 )
 from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
-from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
 from lakehouse.lake.lake import Lake, PathResolver
 from lakehouse.lake.lease import check_clock, hold
-from lakehouse.lake.state_tables import record_operation
+from lakehouse.lake.state_tables import ended_operation, record_operation
 from lakehouse.spark.errors import translated
 from lakehouse.store import StoredFile, at_once
 from lakehouse.vacuum.facts import LakeFacts, has_newer_version, plan
@@ -427,37 +425,28 @@ class VacuumProgress:
         The count of deleted files may be too high on S3, which also reports success for a key that
         does not exist.
         """
-        seconds = time.monotonic() - self._started
         requests = dict(self._lake.store.requests - self._requests_before)
-        counts = requests_by_class(requests)
-        prices = self._table.prices
-        usd = prices.run_usd(
-            seconds=seconds, get_requests=counts["get"], put_requests=counts["put"]
+        operation = ended_operation(
+            self._table,
+            "vacuum",
+            time.monotonic() - self._started,
+            operation_id=uuid4().hex,
+            result="failed" if self.failed else "succeeded",
+            reason=planned.reason.name,
+            run=self._run_id,
+            requests=requests,
         )
+        usd = operation.usd or 0.0
         quote = planned.quote
         figures = (
             Figure("files", planned.file_count, self.deleted_files),
             Figure("bytes", planned.size_bytes, self.deleted_bytes),
             Figure("requests", sum(planned.requests.values()), sum(requests.values())),
-            Figure("seconds", round(quote.seconds, 3), round(seconds, 3)),
+            Figure("seconds", round(quote.seconds, 3), round(operation.seconds or 0.0, 3)),
             Figure("usd", round(quote.usd, 9), round(usd, 9)),
         )
-        operation = UpkeepOperation(
-            table=self._table.key,
-            kind="vacuum",
-            operation_id=uuid4().hex,
-            started_ms=self._began_ms,
-            ended_ms=now_ms(),
-            result="failed" if self.failed else "succeeded",
-            reason=planned.reason.name,
-            run=self._run_id,
-            seconds=seconds,
-            vcpu_seconds=seconds * prices.vcpus,
-            requests=requests,
-            usd=usd,
-            figures=figures,
-            detail=asdict(self._record_of(planned, usd, has_ended_well)),
-        )
+        detail = asdict(self._record_of(planned, usd, has_ended_well))
+        operation = replace(operation, figures=figures, detail=detail)
         record_operation(self._lake, operation)
         return VacuumOutcome(plan=planned, figures=figures, spared=self.spared, failed=self.failed)
 

@@ -42,7 +42,7 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
-from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
+from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
 from lakehouse.base.text import DAY_MS, Document
@@ -72,7 +72,7 @@ from lakehouse.lake.commits import (
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import check_clock, hold
-from lakehouse.lake.state_tables import record_if_possible
+from lakehouse.lake.state_tables import ended_operation, record_if_possible
 from lakehouse.retain.plan.archive import (
     NO_ARCHIVE,
     ArchiveFacts,
@@ -125,18 +125,12 @@ def record_moved_rows(lake: Lake, table: Table, kind: str, outcome: RetentionOut
     """Adds an operation of this kind, unless it committed nothing. Its figures have the seconds."""
     if outcome.version_after is None:
         return
-    seconds = next(each.actual for each in outcome.figures if each.name == "seconds") or 0.0
-    ended_ms = now_ms()
-    operation = UpkeepOperation(
-        table=table.key,
-        kind=kind,
+    operation = ended_operation(
+        table,
+        kind,
+        next(each.actual for each in outcome.figures if each.name == "seconds") or 0.0,
         operation_id=f"version-{outcome.version_after}",
-        started_ms=ended_ms - int(seconds * 1000),
-        ended_ms=ended_ms,
         reason=outcome.plan.reason.name if isinstance(outcome.plan, Explained) else "",
-        seconds=seconds,
-        vcpu_seconds=seconds * table.prices.vcpus,
-        usd=table.prices.run_usd(seconds=seconds),
         figures=outcome.figures,
     )
     record_if_possible(lake, operation)
