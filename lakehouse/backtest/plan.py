@@ -21,7 +21,6 @@ from lakehouse.compact.plan.decision import (
     Bounds,
     CompactionCandidate,
     decide_fleet,
-    find_hold,
     state_of,
 )
 from lakehouse.compact.plan.estimate import DEFAULT_RATES
@@ -163,7 +162,7 @@ class _Table:
 
     def compact_if_due(self, shape: Snapshot, now_ms: int) -> None:
         """Compacts the table if the policy does so at this time."""
-        if find_hold(shape.table, self._policy, now_ms=now_ms):
+        if self._policy.mode != "automatic":
             return
         snapshot = replace(shape, files=self.files)
         history = Commits(table=snapshot.table, commits=tuple(self._commits))

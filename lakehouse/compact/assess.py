@@ -43,16 +43,15 @@ from lakehouse.compact.plan.decision import (
 from lakehouse.compact.plan.estimate import RUNS_TIMED
 from lakehouse.compact.plan.health import Health, assess_health
 from lakehouse.compact.plan.history import (
+    NO_REWRITES,
     Account,
-    BreakerState,
     account_for,
-    assess_breaker,
     find_rewrites,
     last_success_ms,
 )
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
-from lakehouse.delta.commits import Commits, moves_rows
+from lakehouse.delta.commits import moves_rows
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Found, Lake, facts_of, for_each_table
 from lakehouse.lake.state_tables import pause_of, put_records, read_operations, read_records
@@ -115,37 +114,35 @@ def _lake_factor(lake: Lake, engine: str) -> float | None:
     """The median speed of the lake's newest compactions by this engine."""
     factors = list[float]()
     with contextlib.suppress(LakehouseError):
-        since_ms = now_ms() - _DAYS * DAY_MS
-        for operation in read_operations(lake, kind="compaction", since_ms=since_ms):
+        for operation in recent_compactions(lake):
             factor = operation.detail.get("speed_factors", {}).get(engine)
             if factor is not None:
                 factors.append(factor)
     return median(factors[-RUNS_TIMED:]) if factors else None
 
 
-def failed_tries(lake: Lake, table_key: str | None = None) -> list[UpkeepOperation]:
-    """The compactions of the last `_DAYS` that did not succeed, in the order of their end.
+def recent_compactions(lake: Lake, table_key: str | None = None) -> list[UpkeepOperation]:
+    """The recorded compactions of the last `_DAYS`, in the order of their end.
 
     With `table_key`, only compactions of this table. Raises as `read_operations`.
     """
     since_ms = now_ms() - _DAYS * DAY_MS
-    operations = read_operations(lake, table_key, kind="compaction", since_ms=since_ms)
-    return [each for each in operations if each.result != "succeeded"]
+    return read_operations(lake, table_key, kind="compaction", since_ms=since_ms)
 
 
-def hold_now(lake: Lake, table: Table, history: Commits | None) -> Explanation | None:
+def hold_now(lake: Lake, table: Table, facts: TableFacts | None) -> Explanation | None:
     """Why the sensor or the table's schedule must not compact the table now, or `None`.
 
     A person may still compact the table, unless `refuse_held` or the compaction itself refuses it.
     """
-    failures = failed_tries(lake, table.key)
-    history = history or Commits(table=table.key, commits=())
-    succeeded_ms = last_success_ms(history, failures)
-    rewrites = find_rewrites(history)
-    breaker = assess_breaker(failures, rewrites, now_ms(), succeeded_ms=succeeded_ms)
-    policy = table.compaction_policy
-    pause = pause_of(lake, table.key)
-    return find_hold(table.key, policy, pause=pause, breaker=breaker, now_ms=now_ms())
+    rewrites = find_rewrites(facts.history) if facts else NO_REWRITES
+    candidate = CompactionCandidate(
+        state=TableState(table=table.key, rewrites=rewrites),
+        policy=table.compaction_policy,
+        compactions=recent_compactions(lake, table.key),
+        pause=pause_of(lake, table.key),
+    )
+    return find_hold(candidate, now_ms())
 
 
 def without_spark(table_key: str, engine: str | None) -> Explanation | None:
@@ -181,37 +178,29 @@ class Assessment:
     """A table at one version, assessed once for its metadata, its checks and the decision about it.
 
     - `state`: the facts on which the decision is based, as far as log and operations show them.
-    - `failures`: the compactions that did not succeed; `None` if they cannot be read. Then the
-      table's last compaction is unknown, too.
+    - `compactions`: the recorded compactions; `None` if they cannot be read. Then the table's last
+      compaction is unknown, too.
     """
 
     facts: TableFacts
     health: Health
     state: TableState
-    failures: Sequence[UpkeepOperation] | None
-
-    @property
-    def breaker(self) -> BreakerState | None:
-        """The table's breaker; `None` if it is closed or unknown."""
-        succeeded_ms = self.state.last_compaction_ms
-        return assess_breaker(
-            self.failures or (), self.state.rewrites, now_ms(), succeeded_ms=succeeded_ms
-        )
+    compactions: Sequence[UpkeepOperation] | None
 
 
 def assess(
     lake: Lake,
     table: Table,
     facts: TableFacts,
-    failures: Sequence[UpkeepOperation] | None = None,
+    compactions: Sequence[UpkeepOperation] | None = None,
 ) -> Assessment:
-    """Assesses a table, based on these facts, its failures, and the current time.
+    """Assesses a table, based on these facts, its compactions, and the current time.
 
-    If the caller does not pass the `failures`, they are read.
+    If the caller does not pass the recorded `compactions`, they are read.
     """
     # Unreadable operations must not hide what the log shows.
     with contextlib.suppress(LakehouseError):
-        failures = failed_tries(lake, table.key) if failures is None else failures
+        compactions = recent_compactions(lake, table.key) if compactions is None else compactions
     snapshot = facts.snapshot
     history = facts.history
     health = health_of(lake, table, facts)
@@ -219,7 +208,7 @@ def assess(
     state = replace(
         state_of(snapshot, health.plan, once_cold),
         health_score=health.score,
-        last_compaction_ms=None if failures is None else last_success_ms(history, failures),
+        last_compaction_ms=last_success_ms(compactions or ()),
         prices=table.prices,
         rewrites=find_rewrites(history),
     )
@@ -227,7 +216,7 @@ def assess(
         facts=facts,
         health=health,
         state=state,
-        failures=failures,
+        compactions=compactions,
     )
 
 
@@ -238,8 +227,8 @@ def health_of(lake: Lake, table: Table, facts: TableFacts) -> Health:
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The cost account up to the version of these facts, including recorded failures."""
-    failed = failed_tries(lake, table.key)
-    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
+    compactions = recent_compactions(lake, table.key)
+    return account_for(facts.history, compactions, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,12 +332,12 @@ def _write_times(facts: TableFacts) -> Sequence[int]:
 
 
 def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
-    failures = failed_tries(lake, table.key)
-    assessed = assess(lake, table, facts, failures)
+    compactions = recent_compactions(lake, table.key)
+    assessed = assess(lake, table, facts, compactions)
     known = CompactionCandidate(
         state=assessed.state,
         policy=table.compaction_policy,
-        failures=failures,
+        compactions=compactions,
         pause=pause_of(lake, table.key),
         hold=without_spark(table.key, assessed.state.engine),
     )

@@ -136,7 +136,7 @@ def compact_after_write(
     if not isinstance(table.compaction.strategy, AfterWrite) or write.facts is None:
         return write.facts, None
     try:
-        hold = hold_now(lake, table, write.facts.history)
+        hold = hold_now(lake, table, write.facts)
         if hold is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {hold.sentence}")
             return write.facts, None
@@ -189,7 +189,7 @@ def _hold_before_start(
         facts = None
         with suppress(LakehouseError):  # if the log cannot be read, the compaction reports why
             facts = lake.facts(table.key)
-        return hold_now(lake, table, facts.history if facts else None)
+        return hold_now(lake, table, facts)
     if not anyway:
         refuse_held(lake, table)
     return None

@@ -33,10 +33,7 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.operation import UpkeepOperation
-from lakehouse.compact.assess import (
-    failed_tries,
-    plan_now,
-)
+from lakehouse.compact.assess import plan_now, recent_compactions
 from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
 from lakehouse.compact.plan.estimate import speed_factors
@@ -294,12 +291,12 @@ def _outcome(
     entry = None
     if commit is not None:
         table = attempt.table
-        failures = list[UpkeepOperation]()
+        compactions = list[UpkeepOperation]()
         # Unreadable operations must not fail a compaction that has succeeded.
         with contextlib.suppress(LakehouseError):
-            failures = failed_tries(attempt.lake, table.key)
+            compactions = recent_compactions(attempt.lake, table.key)
         on_s3 = facts.snapshot.on_s3
-        account = account_for(facts.history, failures, prices=table.prices, on_s3=on_s3)
+        account = account_for(facts.history, compactions, prices=table.prices, on_s3=on_s3)
         entries = (each for each in account.entries if each.compaction.version == commit.version)
         entry = next(entries, None)
     return CompactionOutcome(

@@ -25,7 +25,7 @@ from lakehouse.assets.runs import repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
 from lakehouse.base.operation import UpkeepOperation
-from lakehouse.compact.assess import failed_tries, without_spark
+from lakehouse.compact.assess import recent_compactions, without_spark
 from lakehouse.compact.plan.decision import (
     CYCLE_MS,
     Bounds,
@@ -108,12 +108,12 @@ def _candidates(
     lake: Lake,
     due_since_ms: Mapping[str, int],
 ) -> list[CompactionCandidate]:
-    """The tables with their state from the newest events, and the lake's failures and pauses."""
+    """The tables with their state from the newest events, and the lake's compactions and pauses."""
     facts = newest_facts(instance, tables)
     paused = pauses(lake)
-    failures = defaultdict[str, list[UpkeepOperation]](list)
-    for failure in failed_tries(lake):
-        failures[failure.table].append(failure)
+    compactions = defaultdict[str, list[UpkeepOperation]](list)
+    for compaction in recent_compactions(lake):
+        compactions[compaction.table].append(compaction)
     in_flight = defaultdict[str, list[RunInFlight]](list)
     for run in runs_in_flight(instance, tables):
         in_flight[run.table].append(run)
@@ -131,7 +131,7 @@ def _candidates(
                 state=state,
                 policy=table.compaction_policy,
                 in_flight=in_flight[key],
-                failures=failures[key],
+                compactions=compactions[key],
                 pause=paused.get(key),
                 hold=without_spark(key, state.engine),
             )

@@ -318,11 +318,6 @@ def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key:
         commit = after.history.marked(note.mark)
         if commit is None:
             return
-        if commit.version in after.history.undone():
-            raise Broken(
-                f"compaction of {table_key}: version {commit.version} was undone by a run that "
-                "ended before it reported why. Later compactions are not affected"
-            )
         if engine_of(commit) == "spark":
             open_spark()  # without a session, a later run compares the rows
         try:

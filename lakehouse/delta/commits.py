@@ -125,15 +125,6 @@ class Commits:
                 return commit
         return None
 
-    def undone(self) -> frozenset[int]:
-        """The versions that our RESTOREs undid, including versions by other writers."""
-        undone = set[int]()
-        for commit in self.commits:
-            restored = brought_back_by(commit)
-            if restored is not None:
-                undone.update(range(restored + 1, commit.version))
-        return frozenset(undone)
-
     def missing_after(self, version: int) -> tuple[int, ...]:
         """The versions after `version` whose rows are gone because of RESTOREs by any program.
 

@@ -13,12 +13,14 @@ from lakehouse.assets.events import Reporter
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.metadata import health_result
 from lakehouse.assets.runs import errors_for_dagster
+from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.installation import load_capability
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of, first_names
-from lakehouse.compact.assess import Assessment, assess, failed_tries
+from lakehouse.compact.assess import Assessment, assess, recent_compactions
 from lakehouse.compact.plan.health import assess_log_debt, assess_small_files
+from lakehouse.compact.plan.history import assess_breaker
 from lakehouse.declare.adopted import is_maintained
 from lakehouse.declare.table import Adopted, Table
 from lakehouse.delta.log.read_log import UnreadableFiles, unreadable_files
@@ -214,11 +216,11 @@ def _declaration(table: Table, lake: Lake, facts: TableFacts) -> CheckResult:
 
 
 def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
-    if assessed.failures is None:
-        failures = failed_tries(lake, table.key)
-        assessed = assess(lake, table, assessed.facts, failures)
+    compactions = assessed.compactions
+    if compactions is None:
+        compactions = recent_compactions(lake, table.key)
     rewrites = assessed.state.rewrites
-    state = assessed.breaker
+    state = assess_breaker(compactions, rewrites, now_ms())
     numbers: dict[str, float] = {
         "rewrites_in_a_row": rewrites.times,
         "rewritten_bytes": rewrites.bytes_rewritten,

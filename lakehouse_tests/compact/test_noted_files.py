@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.assess import failed_tries, note_cold_files
+from lakehouse.compact.assess import note_cold_files, recent_compactions
 from lakehouse.compact.run import compact, plan
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Append, Landing, Table
@@ -115,7 +115,7 @@ def test_what_a_declared_deltalake_cannot_rewrite_is_refused(tmp_path: Path, kin
     for _ in range(2):
         with pytest.raises(Refused, match=f'{why}. Use engine="spark"'):
             compact(lake, no_spark, adopted(uri))
-    assert failed_tries(lake, KEY) == []  # no failure that the breaker counts
+    assert recent_compactions(lake, KEY) == []  # no failure that the breaker counts
     assert not (lake.settings.home / "workshops" / KEY.replace("/", ".")).exists()
 
 

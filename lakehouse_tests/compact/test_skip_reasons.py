@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.operation import Pause
-from lakehouse.compact.assess import failed_tries, hold_now, refuse_held
+from lakehouse.compact.assess import hold_now, recent_compactions, refuse_held
 from lakehouse.compact.run import Attempt, failure_recorded
 from lakehouse.declare.policies import Compaction
 from lakehouse.lake.lake import Lake
@@ -57,7 +57,7 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(
     ):
         if error:
             raise error
-    found = failed_tries(memory, events.key)
+    found = recent_compactions(memory, events.key)
     assert [each.result for each in found] == results
     assert all(
         each.run == "run 1" and each.why and 0 <= now_ms() - each.ended_ms < 3_600_000
@@ -75,7 +75,7 @@ def test_a_server_that_was_lost_after_the_statement_began_is_a_failure(
         attempt.planned = planned
     with pytest.raises(Transient), failure_recorded(attempt), translated():
         raise Py4JNetworkError("answered nothing")
-    found = failed_tries(memory, events.key)
+    found = recent_compactions(memory, events.key)
     assert [each.result for each in found] == results
     assert [each.wasted_bytes for each in found] == [planned.bytes_removed] * len(results)
 
@@ -106,17 +106,18 @@ def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) 
 
 
 def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
-    for _ in range(3):
+    for number in range(3):
         assert hold_now(memory, events, None) is None
-        with pytest.raises(Broken), failure_recorded(attempt_of(memory, run="")):
+        with pytest.raises(Broken), failure_recorded(attempt_of(memory, run=f"run {number}")):
             raise Broken("rows differ")
     held = hold_now(memory, events, None)
     assert held is not None and held.sentence.endswith("last error: rows differ")
 
 
 def test_failures_of_a_person_s_runs_are_noted_and_open_nothing(memory: Lake) -> None:
-    for _ in range(4):
-        with pytest.raises(Broken), failure_recorded(attempt_of(memory, run="", by_person=True)):
+    for number in range(4):
+        attempt = attempt_of(memory, run=f"run {number}", by_person=True)
+        with pytest.raises(Broken), failure_recorded(attempt):
             raise Broken("rows differ")
-    assert len(failed_tries(memory, events.key)) == 4
+    assert len(recent_compactions(memory, events.key)) == 4
     assert hold_now(memory, events, None) is None

@@ -7,7 +7,7 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.operation import UpkeepOperation, VacuumRecord
 from lakehouse.base.text import DAY_MS
-from lakehouse.compact.assess import failed_tries
+from lakehouse.compact.assess import recent_compactions
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation, vacuum_records
@@ -52,7 +52,7 @@ def test_a_record_of_another_version_of_the_program_is_left_out(memory: Lake) ->
     assert vacuum_records(memory, events.key) == (past_vacuum(now),)
 
 
-def test_failures_of_the_last_month_are_read_by_table(memory: Lake) -> None:
+def test_compactions_of_the_last_month_are_read_by_table(memory: Lake) -> None:
     now = now_ms()
     facts = {"table": events.key, "wasted_bytes": 5, "seconds": 1.5, "why": "a race", "run": "r"}
     failures = [
@@ -66,7 +66,8 @@ def test_failures_of_the_last_month_are_read_by_table(memory: Lake) -> None:
     ]
     for failure in failures:
         record_operation(memory, failure)
-    record_operation(memory, replace(failures[-1], operation_id="ours", result="succeeded"))
-    assert failed_tries(memory, events.key) == failures[1:]
-    assert failed_tries(memory) == failures[1:]
-    assert failed_tries(memory, "bronze/other") == []
+    success = replace(failures[-1], ended_ms=now, operation_id="ours", result="succeeded")
+    record_operation(memory, success)
+    assert recent_compactions(memory, events.key) == [*failures[1:], success]
+    assert recent_compactions(memory) == [*failures[1:], success]
+    assert recent_compactions(memory, "bronze/other") == []

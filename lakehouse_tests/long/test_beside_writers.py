@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.compact import run
-from lakehouse.compact.assess import failed_tries
+from lakehouse.compact.assess import recent_compactions
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison
 from lakehouse.compact.run import compact
 from lakehouse.declare.policies import Compaction
@@ -30,7 +30,8 @@ def test_a_contested_partition_is_left_out_of_the_next_try(lake: Lake, spark: Sp
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
     assert planned is not None
     assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
-    (noted,) = failed_tries(lake, events.key)
+    noted, success = recent_compactions(lake, events.key)
+    assert success.result == "succeeded"
     assert (noted.result, noted.wasted_bytes) == ("conflict", outcome.wasted_bytes)
     assert noted.seconds == outcome.wasted_seconds
     assert noted.seconds and noted.seconds > 0

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.base.errors import Transient
-from lakehouse.compact.assess import failed_tries
+from lakehouse.compact.assess import recent_compactions
 from lakehouse.compact.run import compact
 from lakehouse.lake.lake import open_lake
 from lakehouse.materialize.run import write_table
@@ -48,7 +48,7 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back
         wait_until("death and return are told", lambda: len(told) == 2)
         assert server.status(settings).pid != state.pid and server.read_token(settings) == token
         assert (version_of(lake, "silver/copies"), version_of(lake, events.key)) == (None, 1)
-        [noted] = failed_tries(lake, events.key)
+        [noted] = recent_compactions(lake, events.key)
         assert noted.result == "failed" and noted.wasted_bytes > 0
 
         third = connect(settings)

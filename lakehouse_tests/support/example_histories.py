@@ -74,9 +74,10 @@ def failed(
     table: str = "bronze/t",
     wasted_bytes: int = 0,
     seconds: float = 0.0,
+    run: str = "",
     **more: Any,
 ) -> UpkeepOperation:
-    """A compaction that did not succeed."""
+    """A compaction that did not succeed; by default, in a run of its own."""
     return UpkeepOperation(
         table=table,
         kind="compaction",
@@ -84,6 +85,7 @@ def failed(
         started_ms=ended_ms - int(seconds * SECOND_MS),
         ended_ms=ended_ms,
         result=result,
+        run=run or f"run at {ended_ms}",
         seconds=seconds,
         detail={"bytes_rewritten": wasted_bytes},
         **more,

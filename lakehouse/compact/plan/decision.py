@@ -44,7 +44,6 @@ from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.plan.history import (
     NO_REWRITES,
     TRIES_ALLOWED,
-    BreakerState,
     Rewrites,
     assess_breaker,
     pause_hours,
@@ -141,27 +140,6 @@ def slowdown_of(seconds: Sequence[float]) -> float | None:
     if len(newest) < _ROLLING_RUNS or not median(first) > 0:
         return None
     return median(newest) / median(first) - 1
-
-
-def find_hold(
-    table_key: str,
-    policy: Compaction,
-    *,
-    pause: Pause | None = None,
-    breaker: BreakerState | None = None,
-    now_ms: int,
-) -> Explanation | None:
-    """Why the sensor skips the table at `now_ms`, or `None`.
-
-    A half-open, closed or unknown (`None`) breaker is no reason to skip.
-    """
-    hold = persons_hold(policy, pause, now_ms)
-    if hold is not None:
-        return hold
-    if policy.mode == "recommend":
-        why = "its declaration says mode recommend"
-        return Reason.RECOMMEND_ONLY.explain(why=why, table=table_key)
-    return breaker.explanation if breaker is not None and breaker.position == "open" else None
 
 
 def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
@@ -317,7 +295,7 @@ class CompactionCandidate:
     """A table that may be compacted, and the facts about it.
 
     - `in_flight`: the runs that write or compact the table now.
-    - `failures`: earlier attempts to compact the table that did not succeed.
+    - `compactions`: earlier attempts to compact the table, in the order of their end.
     - `hold`: a reason to skip the table that the other facts do not show.
     """
 
@@ -325,9 +303,26 @@ class CompactionCandidate:
     policy: Compaction
     in_flight: Sequence[RunInFlight] = ()
     tries: Sequence[Try] = ()
-    failures: Sequence[UpkeepOperation] = ()
+    compactions: Sequence[UpkeepOperation] = ()
     pause: Pause | None = None
     hold: Explanation | None = None
+
+
+def find_hold(candidate: CompactionCandidate, now_ms: int) -> Explanation | None:
+    """Why the sensor skips the table at `now_ms`, or `None`.
+
+    A half-open breaker is no reason to skip.
+    """
+    policy = candidate.policy
+    hold = candidate.hold or persons_hold(policy, candidate.pause, now_ms)
+    if hold is not None:
+        return hold
+    state = candidate.state
+    if policy.mode == "recommend":
+        why = "its declaration says mode recommend"
+        return Reason.RECOMMEND_ONLY.explain(why=why, table=state.table)
+    breaker = assess_breaker(candidate.compactions, state.rewrites, now_ms)
+    return breaker.explanation if breaker is not None and breaker.position == "open" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,11 +365,7 @@ def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
     other_strategy = None
     if not isinstance(policy.strategy, BySensor):
         other_strategy = Reason.OTHER_STRATEGY.explain(strategy=type(policy.strategy).__name__)
-    breaker = assess_breaker(
-        candidate.failures, state.rewrites, now_ms, succeeded_ms=state.last_compaction_ms
-    )
-    hold = find_hold(state.table, policy, pause=candidate.pause, breaker=breaker, now_ms=now_ms)
-    waits = candidate.hold or hold or other_strategy or busy or nothing_to_do
+    waits = find_hold(candidate, now_ms) or other_strategy or busy or nothing_to_do
     due_since_ms = None
     if nothing_to_do is None and not any(run.is_compaction for run in candidate.in_flight):
         due_since_ms = now_ms if state.due_since_ms is None else state.due_since_ms

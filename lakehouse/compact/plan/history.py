@@ -133,15 +133,16 @@ class Account:
 
 def account_for(
     history: Commits,
-    wasted: Sequence[UpkeepOperation] = (),
+    compactions: Iterable[UpkeepOperation] = (),
     *,
     prices: Prices = DEFAULT_PRICES,
     on_s3: bool = False,
 ) -> Account:
-    """The account of a table, from its commits and its `wasted` runs.
+    """The account of a table, from its commits and its recorded compactions.
 
     Requests are priced only if the table is `on_s3`.
     """
+    wasted = failed_of(compactions)
     entries = list[Entry]()
     for run in history.compactions():
         gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
@@ -342,29 +343,23 @@ class BreakerState(Explained):
 
 
 def assess_breaker(
-    failures: Iterable[UpkeepOperation],
-    rewrites: Rewrites,
-    now_ms: int,
-    *,
-    succeeded_ms: int | None = None,
+    compactions: Iterable[UpkeepOperation], rewrites: Rewrites, now_ms: int
 ) -> BreakerState | None:
     """The breaker of a table at `now_ms`, or `None` if it is closed.
 
-    `failures` are attempts that did not succeed, in any order; the last one of each run counts.
-    Compactions that a person started do not count. Times after `now_ms` were recorded before a
-    clock was set back, and are ignored. `succeeded_ms` is the time of the last success.
+    `compactions` are the table's attempts in the order of their end. Of the attempts of one run,
+    the last one counts. Failures of a person's compactions do not count. Times after `now_ms` were
+    recorded before a clock was set back, and are ignored.
     """
-    closed_ms = succeeded_ms if succeeded_ms is not None and succeeded_ms <= now_ms else 0
-    counted = [
-        each for each in failures if closed_ms <= each.ended_ms <= now_ms and not each.by_person
+    ended = [each for each in compactions if each.ended_ms <= now_ms]
+    closed_ms = last_success_ms(ended) or 0
+    failures = [
+        each for each in failed_of(ended) if each.ended_ms >= closed_ms and not each.by_person
     ]
-    ordered = sorted(counted, key=lambda each: each.ended_ms)
-    last = {each.run: each for each in ordered}
-    # Attempts without a run id are runs of their own.
-    failed = [each for each in ordered if not each.run or last[each.run] is each]
+    failed = {each.run: each for each in failures}.values()
     causes = list[tuple[int, Explanation]]()
     if len(failed) >= TRIES_ALLOWED:
-        newest = failed[-1]
+        newest = failures[-1]
         error = newest.why.strip().partition("\n")[0]
         if len(error) > _ERROR_LETTERS:
             error = f"{error[:_ERROR_LETTERS]}…"
@@ -394,24 +389,15 @@ def pause_hours(count: int) -> int:
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
-def last_success_ms(history: Commits, failures: Iterable[UpkeepOperation]) -> int | None:
-    """The time of our newest compaction that succeeded; `None` if the log has none.
-
-    A compaction that was undone, by itself or by the next run, is a failure.
-    """
-    undone = history.undone()
-    failed_spans = [
-        (each.started_ms or each.ended_ms, each.ended_ms)
-        for each in failures
-        if each.result == "failed"
-    ]
-    times = (
-        commit.committed_ms
-        for commit in history.commits
-        if _is_ours(commit) and commit.version not in undone
-    )
-    succeeded = (ms for ms in times if not any(start <= ms <= end for start, end in failed_spans))
+def last_success_ms(compactions: Iterable[UpkeepOperation]) -> int | None:
+    """The time of the newest compaction that succeeded; `None` without one."""
+    succeeded = (each.ended_ms for each in compactions if each.result == "succeeded")
     return max(succeeded, default=None)
+
+
+def failed_of(compactions: Iterable[UpkeepOperation]) -> list[UpkeepOperation]:
+    """The compactions that failed, or lost a conflict with another writer."""
+    return [each for each in compactions if each.result != "succeeded"]
 
 
 def find_rewrites(history: Commits) -> Rewrites:

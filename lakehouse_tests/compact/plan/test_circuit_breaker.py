@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,13 +34,7 @@ def tried(result: str, hours: float, **more: Any) -> UpkeepOperation:
 def breaker(
     tries: Sequence[UpkeepOperation] = (), now: float = 0, rewrites: Rewrites | None = None
 ) -> BreakerState | None:
-    succeeded_ms = [each.ended_ms for each in tries if each.result == "succeeded"]
-    return assess_breaker(
-        [each for each in tries if each.result != "succeeded"],
-        rewrites or Rewrites(),
-        NOON + int(now * HOUR),
-        succeeded_ms=max(succeeded_ms, default=None),
-    )
+    return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR))
 
 
 def not_closed(*arguments: Any, **more: Any) -> BreakerState:
@@ -69,7 +62,6 @@ STORIES = {
     "the half-open try fails": ([*FAILED, tried("failed", 6)], 6, "open", 6 + 12),
     "and the next one fails, too": ([*FAILED, tried("failed", 6), tried("failed", 18)], 18, "open", 18 + 24),
     "it is never shut for ever": ([tried("failed", hours) for hours in range(40)], 40, "open", 39 + 16 * 6),
-    "the order they are told in does not matter": (FAILED[::-1], 0, "open", 6),
     "failures of a clock that was ahead hold nothing": (AHEAD, 0, "closed", None),
     "a success of a clock that was ahead hides no failure": ([*FAILED, tried("succeeded", 9_000)], 0, "open", 6),
     "one run's attempts are one try": ([tried("failed", hours, run="r") for hours in (-2, -1, 0)], 0, "closed", None),
@@ -131,13 +123,6 @@ class Log:
     def delete_rows(self) -> "Log":
         """A deletion vector for every file."""
         return self._commit("DELETE", list(self.live), 0, "", is_data=True, again=list(self.live))
-
-    def restore(self, version: int) -> "Log":
-        """Our RESTORE, which brings `version` back; of files it tells nothing."""
-        self._commit("RESTORE", [], 0, "", is_data=True)
-        said = json.dumps({"restored": version})
-        self.commits[-1] = replace(self.commits[-1], user_metadata=said)
-        return self
 
     @property
     def rewrites(self) -> Rewrites:
@@ -252,22 +237,7 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
     assert log.rewrites.times == 0
 
 
-def test_the_last_success_is_in_the_log_and_none_if_it_failed_after_its_commit() -> None:
-    log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
-    history = Commits(table="bronze/t", commits=tuple(log.commits))
-    assert last_success_ms(replace(history, commits=history.commits[:5]), ()) == NOON + 1
-    assert last_success_ms(history, ()) == NOON + 5
-    undone = failed(NOON + 2000, seconds=1.996, why="rows differ")
-    assert last_success_ms(history, [undone]) == NOON + 1
-    assert last_success_ms(history, [replace(undone, result="conflict")]) == NOON + 5
-
-
-def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
-    log = Log().append(4).optimize(ours=True).append(4).optimize(ours=True).restore(2)
-    history = Commits(table="bronze/t", commits=tuple(log.commits))
-    # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
-    failures = [tried("failed", -2), tried("failed", -1), tried("failed", 1, seconds=1)]
-    assert last_success_ms(history, failures) == NOON + 1
-    lone = replace(history, commits=history.commits[2:])
-    assert last_success_ms(lone, failures) is None
-    assert not_closed(failures, now=1).position == "open"
+def test_the_last_success_is_recorded_and_a_failure_after_a_commit_is_none() -> None:
+    compactions = [tried("succeeded", 1), tried("failed", 2), tried("conflict", 3)]
+    assert last_success_ms(compactions) == NOON + HOUR
+    assert last_success_ms(compactions[1:]) is None
