@@ -179,6 +179,7 @@ def _forget_commits(lake: Lake, key: str) -> None:
 def _add_foreign_spellings(lake: Lake, key: str) -> None:
     """Adds copies of the newest files in a commit as writers other than Spark make it: values spelled otherwise, and texts left empty."""
     snapshot = lake.facts(key).snapshot
+    types = types_by_name(snapshot.columns)
     plain = {file.path for file in snapshot.files if file.deletion_vector is None}
     newest = f"{key}/_delta_log/{snapshot.version:020}.json"
     actions = [json.loads(line) for line in lake.store.read(newest).splitlines()]
@@ -187,17 +188,20 @@ def _add_foreign_spellings(lake: Lake, key: str) -> None:
     for place, add in enumerate(adds[:6]):
         name = f"foreign-{place}.parquet"
         lake.store.put(f"{key}/{name}", lake.store.read(f"{key}/{unquote(add['path'])}"))
-        values = {column: _respelled(value) for column, value in add["partitionValues"].items()}
+        values = {
+            column: _respelled(value, is_text=types.get(column) == "string")
+            for column, value in add["partitionValues"].items()
+        }
         copied = {"path": name, "partitionValues": values, "dataChange": True}
         commit.append({"add": {**add, **copied}})
     lines = "\n".join(map(json.dumps, commit))
     lake.store.put(f"{key}/_delta_log/{snapshot.version + 1:020}.json", lines.encode())
 
 
-def _respelled(value: str | None) -> str | None:
-    """The same value in another spelling, null as an empty text (which a text column takes for another value), texts as they are."""
+def _respelled(value: str | None, *, is_text: bool) -> str | None:
+    """The same value in another spelling, texts as they are. In a text column, null becomes an empty text, which is another value."""
     if value is None:
-        return ""
+        return "" if is_text else None
     number = re.fullmatch(r"(-?)(\d+(?:\.\d+)?)", value)
     if number is not None:
         return f"{number[1]}00{number[2]}"

@@ -119,16 +119,10 @@ def _wait_for_end(
 ) -> set[Process]:
     """Waits until `dagster_dev` has ended, and returns its descendants.
 
-    Also returns if the thread that restarts the server has ended. Collects descendants already
-    while the server starts, because a `dagster dev` may end before the server is ready.
+    Also returns if the thread that restarts the server has ended.
     """
-    descendants = set[Process]()
-
-    def is_abandoned() -> bool:  # `wait_until_running` calls it repeatedly
-        descendants.update(_descendants(dagster_dev))
-        return False
-
-    wait_until_running(settings, abandoned=is_abandoned)
+    descendants = _descendants(dagster_dev)
+    wait_until_running(settings)
     while restarter.is_alive() and dagster_dev.is_alive:
         descendants = _descendants(dagster_dev) or descendants
         time.sleep(1)  # polls other processes

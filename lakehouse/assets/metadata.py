@@ -5,11 +5,10 @@ defines a key, that key is used. No value contains credentials, because every us
 the metadata.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import islice
-from typing import Any, NewType, cast
+from typing import Any, cast
 
 import dagster as dg
 
@@ -20,6 +19,7 @@ from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import Document, printable
 from lakehouse.compact.assess import Assessment, assess
 from lakehouse.compact.plan.decision import TableState
+from lakehouse.compact.plan.health import HEALTH_NUMBERS
 from lakehouse.compact.plan.history import CompactionOutcome, Rewrites
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id, keeps_rows, moves_rows
@@ -27,45 +27,18 @@ from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.write.outcome import WriteOutcome
 
-# Text that is already Markdown; `markdown_text` converts any other text.
-Markdown = NewType("Markdown", str)
-
 DATA_VERSION = "dagster/data_version"
-# Characters that begin inline markup: code, emphasis, links, images, tags, entities, cells and
-# escapes. Source: CommonMark 0.31, "Backslash escapes" and "Inlines"; GitHub Flavored Markdown,
-# "Tables" and "Strikethrough".
-_MARKUP = re.compile(r"[\\`*_\[\]<>&|~]")
 
 
-def markdown_text(text: str) -> Markdown:
-    """Markdown that shows exactly this text within a line."""
-    return Markdown(_MARKUP.sub(r"\\\g<0>", printable(text)))
-
-
-def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
+def table_value(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.TableMetadataValue:
     """A table whose cells show exactly these texts."""
-    cells = [[*map(markdown_text, row)] for row in (heads, *rows)]
-    lines = [cells[0], ["---"] * len(heads), *cells[1:]]
-    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
-
-
-def markdown_value(*parts: Markdown) -> dg.MarkdownMetadataValue:
-    """The parts, a paragraph each, as metadata."""
-    return dg.MetadataValue.md("\n\n".join(parts))
+    columns = [dg.TableColumn(head) for head in heads]
+    records = [dg.TableRecord(dict(zip(heads, map(printable, row), strict=True))) for row in rows]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
 Metadata = dict[str, Any]
 
-# Numbers that Dagster plots: fields of `Health`.
-_HEALTH_NUMBERS = (
-    "file_count",
-    "small_file_count",
-    "mergeable_file_count",
-    "size_bytes",
-    "average_file_bytes",
-    "tombstone_count",
-    "tombstone_bytes",
-)
 # Actual figures of an operation that Dagster plots, apart from the table of all figures.
 _PLOTTED = ("files", "files_removed", "rows", "seconds", "usd")
 # At most this many entries of a part of a document are recorded.
@@ -102,16 +75,14 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
         "lakehouse/health": health.sentence,
         "lakehouse/plan": health.plan.sentence,
         "lakehouse/version": snapshot.version,
-        **{f"lakehouse/{name}": getattr(health, name) for name in _HEALTH_NUMBERS},
+        **{f"lakehouse/{name}": getattr(health, name) for name in HEALTH_NUMBERS},
         "lakehouse/log_commits": health.log.commit_count,
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
         "lakehouse/state": state_metadata(assessed.state),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": _column_schema(table, snapshot),
-        "lakehouse/health_parts": markdown_value(
-            markdown_table(["part", "weight", "value", "why"], parts)
-        ),
+        "lakehouse/health_parts": table_value(["part", "weight", "value", "why"], parts),
     }
     compacted_ms = assessed.state.last_compaction_ms
     if compacted_ms is not None:
@@ -128,7 +99,7 @@ def table_metadata(table: Table, assessed: Assessment) -> Metadata:
 def health_result(table: Table, assessed: Assessment) -> CheckResult:
     """The table's health, files and next compaction, as a check that never fails."""
     health = assessed.health
-    numbers = {name: getattr(health, name) for name in _HEALTH_NUMBERS}
+    numbers = {name: getattr(health, name) for name in HEALTH_NUMBERS}
     return CheckResult(
         name="health",
         ok=True,
@@ -198,11 +169,11 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
     figures: Sequence[Figure] = outcome.figures
     plotted = [each for each in figures if each.name in _PLOTTED]
     metadata = {
-        "lakehouse/account": markdown_value(
-            markdown_table(FIGURE_HEADS, [each.cells for each in figures])
-        ),
+        "lakehouse/account": table_value(FIGURE_HEADS, [each.cells for each in figures]),
         "lakehouse/outcome": outcome.plan.sentence,
-        "lakehouse/notes": markdown_value(*map(markdown_text, sentences)) if sentences else None,
+        "lakehouse/notes": table_value(["note"], [[each] for each in sentences])
+        if sentences
+        else None,
         "lakehouse/reason": outcome.plan.reason.name,
         **{f"lakehouse/actual_{each.name}": each.actual for each in plotted},
         f"lakehouse/{operation}": dg.MetadataValue.json(document),

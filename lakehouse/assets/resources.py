@@ -76,10 +76,11 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
                 wait_for_server(settings, dg.get_dagster_logger().info)
             self._spark_session = connect(settings)
 
+    address = settings.spark.partition(";")[0]
     if settings.spark == "server":
-        return LakeSpark(spark_config={"spark.remote": f"sc://localhost:{settings.spark_port}/"})
-    name = "spark.remote" if settings.spark.startswith("sc://") else "spark.master"
-    return LakeSpark(spark_config={name: settings.spark.partition(";")[0]})
+        address = f"sc://localhost:{settings.spark_port}/"
+    name = "spark.remote" if address.startswith("sc://") else "spark.master"
+    return LakeSpark(spark_config={name: address})
 
 
 def open_session(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Any:

@@ -21,7 +21,6 @@ from lakehouse.assets.runs import (
     process_tag,
 )
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.base.reasons import Explanation
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.policies import AfterWrite, Scheduled
@@ -64,9 +63,9 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark = getattr(context.resources, resource)
         with errors_for_dagster(context):
-            hold = _hold_before_start(context, lake, table, anyway=config.anyway)
-            if hold is not None:
-                context.log.info(f"compaction of {table.key}: skipped, because {hold.sentence}")
+            reason = "" if config.anyway else skip_reason(context, lake, table, "compact")
+            if reason:
+                context.log.info(f"compaction of {table.key}: skipped, because {reason}")
                 return
             # An adopted table that is not there is a failure.
             if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
@@ -176,20 +175,26 @@ def table_events(
         )
 
 
-def _hold_before_start(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool
-) -> Explanation | None:
-    """Why a run by the clock is skipped, or `None`. Any other run is refused.
+def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
+    """The reason to skip an automated run of upkeep, or an empty string.
+
+    A table is skipped if it is paused, if its declaration opts out or, for a compaction, if the
+    sensor would skip it.
 
     Raises:
-        Refused: the table may not be compacted now, for example because it is paused, and `anyway`
-            is not set.
+        Refused: the table is paused or opts out, but a person or the sensor requested the run.
     """
-    if AUTOMATION_TAG in context.run.tags:
+    is_automated = AUTOMATION_TAG in context.run.tags
+    if is_automated and command == "compact":
         facts = None
         with suppress(LakehouseError):  # if the log cannot be read, the compaction reports why
             facts = lake.facts(table.key)
-        return hold_now(lake, table, facts)
-    if not anyway:
-        refuse_held(lake, table)
-    return None
+        hold = hold_now(lake, table, facts)
+        return hold.sentence if hold else ""
+    try:
+        refuse_held(lake, table, command)
+    except Refused as refused:
+        if is_automated:
+            return str(refused)
+        raise
+    return ""

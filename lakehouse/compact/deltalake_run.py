@@ -298,16 +298,14 @@ def find_misread(inputs: Mapping[Path, str], written: Sequence[Path]) -> str | N
     return None
 
 
-def writer_properties(fields: Sequence[Any]) -> "WriterProperties | None":
+def writer_properties(fields: Sequence[Any]) -> "WriterProperties":
     """deltalake's defaults, without bounds of floats in footers, because such bounds ignore NaN.
 
-    `None` stands for the defaults. `fields` are the fields of the table's schema, as JSON.
+    `fields` are the fields of the table's schema, as JSON.
     """
     from deltalake import ColumnProperties, WriterProperties
 
     floats = [field["name"] for field in fields if field["type"] in ("float", "double")]
-    if not floats:
-        return None
     return WriterProperties(
         compression="ZSTD",
         compression_level=4,

@@ -42,8 +42,7 @@ from lakehouse.compact.verify import expect_verification, settled, verify, verif
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, engine_of
 from lakehouse.delta.log import TableFacts, history_since
-from lakehouse.delta.partition_values import TypedPartition, typed_partition
-from lakehouse.delta.snapshot import Snapshot, types_by_name
+from lakehouse.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.lake.commits import refuse_unsafe_commits, with_due_checkpoint
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.lease import hold
@@ -135,7 +134,7 @@ class Attempt:
     started: float = field(default_factory=time.monotonic)
     planned: CompactionPlan | None = None
     conflicts: list[UpkeepOperation] = field(default_factory=list[UpkeepOperation])
-    contested: frozenset[TypedPartition] = frozenset()
+    contested: frozenset[PartitionValues] = frozenset()
 
     def session(self) -> "SparkSession":
         """Opens a session whose commits are safe."""
@@ -183,7 +182,7 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     compared = None
     with settled(lake, table.key, mark):
         if commit is not None:
-            compared = verify(lake, attempt.session, facts.snapshot, after, commit)
+            compared = verify(lake, attempt.session, facts.snapshot, after.snapshot, commit)
     if commit is not None and engine_of(commit) == "deltalake":
         after = with_due_checkpoint(lake, after)
     return replace(
@@ -264,21 +263,17 @@ def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:
     if not contested:
         return whole_plan
     snapshot = facts.snapshot
-    types = types_by_name(snapshot.columns)
-    files = [
-        file for file in snapshot.files if typed_partition(file.partition, types) not in contested
-    ]
+    files = [file for file in snapshot.files if file.partition not in contested]
     rest = replace(facts, snapshot=replace(snapshot, files=files))
     reduced_plan = plan_now(lake, table, rest)
     if not reduced_plan.bins:
         return whole_plan
     explanation = reduced_plan.explanation
     more = f"{explanation.more}; without partitions in which other writers removed files"
-    files_left = whole_plan.mergeable_file_count - reduced_plan.files_removed
     return replace(
         reduced_plan,
         explanation=replace(explanation, more=more),
-        files_left=max(reduced_plan.files_left, files_left),
+        files_left=whole_plan.mergeable_file_count - reduced_plan.files_removed,
     )
 
 

@@ -42,7 +42,7 @@ from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.base.text import count_of
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, engine_of, prediction_in
-from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.log import history_since
 from lakehouse.delta.log.actions import adds_at, logged_adds
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
@@ -246,13 +246,13 @@ def verify(
     lake: Lake,
     open_spark: "Callable[[], SparkSession]",
     before: Snapshot,
-    after: TableFacts,
+    after: Snapshot,
     commit: Commit,
 ) -> Comparison:
     """Compares the rows before and after the commit of a compaction.
 
-    `before` is the snapshot that the compaction planned for. `after` has the current facts. A
-    session is opened only if Spark has to compare rows.
+    `before` is the snapshot that the compaction planned for, and `after` the current one. A session
+    is opened only if Spark has to compare rows.
 
     Raises:
         Broken: the rows differ, or the added files cannot be read. The version before the commit
@@ -265,29 +265,21 @@ def verify(
         row_count = equal_by_log(lake.store, before, removed, added)
         if row_count is not None:
             return Comparison(by="rows", row_count=row_count)
-    if engine_of(commit) == "deltalake":
-        return _verify_counts(lake, before, commit, removed, added)
-    spark = open_spark()
-    # If the removed files cannot be read, the compaction is not the cause: this raises.
-    old = content_sums(spark, before, removed, commit.version)
-    try:
-        new = content_sums(spark, before, added, commit.version)
-    except Exception as error:
-        if not is_of_spark(error) or is_lost(error) or is_conflict(error):
-            raise
-        why = f"its files cannot be read ({first_line(error)})"
-        raise Broken(undo(lake, before, commit, added, why)) from error
-    if old != new:
-        raise Broken(undo(lake, before, commit, added, _difference(old, new)))
-    return Comparison(by="content", row_count=_row_count(new))
-
-
-def _verify_counts(
-    lake: Lake, before: Snapshot, commit: Commit, removed: Side, added: Side
-) -> Comparison:
-    """Compares the row counts by partition in the log, without Spark."""
-    old = _by_partition(before, removed, {})
-    new = _by_partition(before, added, {})
+    by_counts = engine_of(commit) == "deltalake"
+    if by_counts:
+        old = _by_partition(before, removed, {})
+        new = _by_partition(before, added, {})
+    else:
+        spark = open_spark()
+        # If the removed files cannot be read, the compaction is not the cause: this raises.
+        old = content_sums(spark, before, removed, commit.version)
+        try:
+            new = content_sums(spark, before, added, commit.version)
+        except Exception as error:
+            if not is_of_spark(error) or is_lost(error) or is_conflict(error):
+                raise
+            why = f"its files cannot be read ({first_line(error)})"
+            raise Broken(undo(lake, before, commit, added, why)) from error
     if old is None or new is None:
         raise Broken(
             f"compaction of {before.table}: its rows cannot be compared without Spark, because "
@@ -295,7 +287,7 @@ def _verify_counts(
         )
     if old != new:
         raise Broken(undo(lake, before, commit, added, _difference(old, new)))
-    return Comparison(by="counts", row_count=_row_count(new))
+    return Comparison(by="counts" if by_counts else "content", row_count=_row_count(new))
 
 
 def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key: str) -> None:
@@ -314,16 +306,22 @@ def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key:
     with settled(lake, table_key, note.mark):
         if facts.snapshot.version < note.version:
             return  # the table was replaced
-        after = _facts_since(lake, facts, note)
-        commit = after.history.marked(note.mark)
+        history = history_since(lake.store, facts.history, note.version)
+        commit = history.marked(note.mark)
         if commit is None:
-            return
+            if history.between(note.version, facts.snapshot.version) is not None:
+                return  # nothing was committed
+            raise Broken(
+                f"compaction of {table_key}: the run that began at version {note.version} ended "
+                "before it compared the rows, and the log no longer shows whether it committed. "
+                "Check the table's rows; later compactions are not affected"
+            )
         if engine_of(commit) == "spark":
             open_spark()  # without a session, a later run compares the rows
         try:
             before = lake.facts(table_key, version=commit.version - 1)
             assert before is not None
-            verify(lake, open_spark, before.snapshot, after, commit)
+            verify(lake, open_spark, before.snapshot, facts.snapshot, commit)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
             # If only the storage or the log cannot be read now, a later run may compare the rows.
@@ -378,32 +376,15 @@ def undo(lake: Lake, before: Snapshot, commit: Commit, added: Side, why: str) ->
     return f"{problem}. Version {version} is restored"
 
 
-def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts:
-    """The facts with every commit since the compaction began.
-
-    Raises:
-        Broken: the log has lost some of these commits, and none of the others has the note's mark.
-    """
-    history = history_since(lake.store, facts.history, note.version)
-    is_complete = history.between(note.version, facts.snapshot.version) is not None
-    if not is_complete and history.marked(note.mark) is None:
-        raise Broken(
-            f"compaction of {facts.snapshot.table}: the run that began at version {note.version} "
-            "ended before it compared the rows, and the log no longer shows whether it committed. "
-            "Check the table's rows; later compactions are not affected"
-        )
-    return replace(facts, history=history)
-
-
 def _side(
-    lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]
+    lake: Lake, before: Snapshot, after: Snapshot, version: int, paths: Sequence[str]
 ) -> Side:
     """The table's files at these paths, as of a version.
 
     The version is read from the log unless it is that of `before` or `after`.
     """
     all_paths = set(paths)
-    snapshots = {each.version: each for each in (before, after.snapshot)}
+    snapshots = {each.version: each for each in (before, after)}
     snapshot = snapshots.get(version)
     if snapshot is None:
         facts = lake.facts(before.table, version=version)
@@ -448,8 +429,6 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
     """The number of rows after the compaction if the log shows no difference, otherwise `None`."""
     try:
         paths = {file.path for file in (*removed.files, *added.files)}
-        if len(paths) < len(removed.files) + len(added.files):
-            return None  # the same path has other statistics before and after the compaction
         versions = (removed.version, added.version)
         statistics = {
             add["path"]: add.get("stats")

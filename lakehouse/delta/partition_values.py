@@ -2,7 +2,8 @@
 
 A log stores every partition value as text. Readers and WHERE clauses cast the text to the column's
 type, and treat text that cannot be cast as null. OPTIMIZE casts in the same way and groups files by
-the results, with two exceptions (`grouping_key`).
+the results. There are two exceptions, which plans ignore: it keeps files with 0.0 and -0.0 apart
+(Literal.hashCode), and groups a file with a text that cannot be cast by the texts.
 
 Sources: delta-io/delta v4.4.0, `PartitionUtils.scala` (parsePartitionValue) and `actions.scala`
 (normalizedPartitionValues); PROTOCOL.md, "Partition Value Serialization"; apache/spark v4.2.0,
@@ -53,20 +54,6 @@ def typed_partition(partition: PartitionValues, types: Mapping[str, str]) -> Typ
     `types` are the types of the table's columns by name.
     """
     return tuple(_typed(value, types.get(name, "string")) for name, value in partition)
-
-
-def grouping_key(partition: PartitionValues, types: Mapping[str, str]) -> object:
-    """The key by which OPTIMIZE separates files of one typed partition into different bins.
-
-    OPTIMIZE groups by hashes, which differ for 0.0 and -0.0. If one of a file's values cannot be
-    cast, it groups the file by the raw texts.
-    Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode.
-    """
-    typed = typed_partition(partition, types)
-    for value, (_, text) in zip(typed, partition, strict=True):
-        if value is None and text is not None:
-            return partition
-    return tuple(isinstance(value, float) and copysign(1.0, value) < 0 for value in typed)
 
 
 def is_changed_by_rewrite(partition: PartitionValues, types: Mapping[str, str]) -> bool:

@@ -21,10 +21,10 @@ from lakehouse.assets.keys import (
 )
 from lakehouse.assets.metadata import operation_metadata
 from lakehouse.assets.runs import errors_for_dagster
-from lakehouse.compact.asset import table_events
+from lakehouse.compact.asset import skip_reason, table_events
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.asset import LoadLake, skip_reason
+from lakehouse.vacuum.asset import LoadLake
 
 if TYPE_CHECKING:
     from lakehouse.retain.run.archive import RetentionOutcome

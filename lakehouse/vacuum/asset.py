@@ -26,12 +26,12 @@ from lakehouse.assets.keys import (
     vacuum_key,
 )
 from lakehouse.assets.metadata import operation_metadata
-from lakehouse.assets.runs import AUTOMATION_TAG, errors_for_dagster
+from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.base.text import count_of
-from lakehouse.compact.assess import refuse_held
+from lakehouse.compact.asset import skip_reason
 from lakehouse.declare.table import Table, undeclared_among, undeclared_sentence
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import vacuum_records
@@ -292,23 +292,6 @@ def _facts_of_run(run_id: str, load_lake: LoadLake) -> "LakeFacts":
 
     del run_id  # only a key of the cache
     return LakeFacts(*load_lake())
-
-
-def skip_reason(context: dg.AssetExecutionContext, lake: Lake, table: Table, command: str) -> str:
-    """The reason to skip an automated run, or an empty string.
-
-    A table is skipped if it is paused or, for a vacuum, if it declares `Vacuum(mode="off")`.
-
-    Raises:
-        Refused: there is such a reason, but a person (no automation condition) requested the run.
-    """
-    try:
-        refuse_held(lake, table, command)
-    except Refused as refused:
-        if AUTOMATION_TAG in context.run.tags:
-            return str(refused)
-        raise
-    return ""
 
 
 def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:

@@ -121,11 +121,11 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     for name in counts:
         assert document["figures"][name]["predicted"] == document["figures"][name]["actual"]
     assert (document["version"], document["version_after"]) == (3, 4)
-    assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
-    assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
-    assert "| seconds | 0.53 | - | - |" in metadata["lakehouse/account"].value
+    rows = [tuple(record.data.values()) for record in metadata["lakehouse/account"].records]
+    assert rows[0] == ("files removed", "2", "2", "0.0%")
+    assert rows[3:5] == [("bytes added", "300 B", "250 B", "20.0%"), ("seconds", "0.53", "-", "-")]
     assert document["figures"]["seconds"]["predicted"] == 0.532
-    [basis, duration] = metadata["lakehouse/notes"].value.split("\n\n")  # paragraphs
+    [basis, duration] = [record.data["note"] for record in metadata["lakehouse/notes"].records]
     assert basis.startswith("predicted from defaults") and duration.startswith("OPTIMIZE")
 
 

@@ -123,7 +123,9 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     assert version_of(lake, events.key) == 3
     monkeypatch.setattr(verify, "_by_file", real)
     after = facts_of(lake, events.key)
-    found = verify.verify(lake, lambda: spark, before.snapshot, after, after.history.commits[3])
+    found = verify.verify(
+        lake, lambda: spark, before.snapshot, after.snapshot, after.history.commits[3]
+    )
     assert found.row_count == 30
 
 
@@ -147,14 +149,18 @@ def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(memory: La
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
     before = log.snapshot()
     facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
-    assert [file.path for file in verify._side(memory, before, facts, 1, ["a", "b"]).files] == [
+    assert [
+        file.path for file in verify._side(memory, before, facts.snapshot, 1, ["a", "b"]).files
+    ] == [
         "a",
         "b",
     ]
-    assert [file.path for file in verify._side(memory, before, facts, 2, ["c"]).files] == ["c"]
+    assert [file.path for file in verify._side(memory, before, facts.snapshot, 2, ["c"]).files] == [
+        "c"
+    ]
     message = r"version 1 lacks 1 file\(s\) that its commit names, first x. Nothing is restored"
     with pytest.raises(Broken, match=message):
-        verify._side(memory, before, facts, 1, ["a", "x"])
+        verify._side(memory, before, facts.snapshot, 1, ["a", "x"])
 
 
 # A path as the log has it, and as Spark tells it.

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from lakehouse.delta.partition_values import (
-    grouping_key,
     is_changed_by_rewrite,
     typed_partition,
 )
@@ -64,18 +63,6 @@ def test_spellings_are_one_value_as_for_delta(
     null = typed_partition((("p", None),), types)
     assert null not in set[object]().union(*typed)
     assert {typed_partition((("p", text),), types) for text in nulls} <= {null}
-
-
-def test_files_of_one_value_go_apart_by_the_sign_of_zero_and_by_texts_that_cannot_be_cast() -> None:
-    types = types_by_name([Column(name="x", type="double"), Column(name="n", type="int")])
-
-    def key(x: str | None, n: str | None) -> object:
-        return grouping_key((("x", x), ("n", n)), types)
-
-    assert key("0.0", "5") == key("0", "05") == key("1.0", "-5") == key(None, None)
-    assert key("-0.0", "5") != key("0.0", "5")
-    assert len({key(None, None), key("", None), key(None, ""), key("", ""), key("", "5")}) == 5
-    assert key("", "5") != key("", "05")
 
 
 # a text column's value -> whether OPTIMIZE would write null in its place

@@ -89,7 +89,9 @@ def after(
         for place, (bin_, size) in enumerate(zip(bins, outputs, strict=True))
     )
     figures = {name: value for name, value in done.as_json().items() if name != "bins"}
-    columns = done.statement.columns if isinstance(done.statement, ZOrdering | Clustering) else ()
+    columns = done.statement.columns if isinstance(done.statement, ZOrdering) else ()
+    if isinstance(done.statement, Clustering):
+        columns = table.clustering_columns
     commit = Commit(
         version=version,
         committed_ms=1_000 * version,

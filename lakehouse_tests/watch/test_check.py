@@ -172,7 +172,7 @@ CLUSTERED = {
         (
             (),
             ZOrder(columns=("amount",)),
-            "ZOrder.columns holds 'amount', which is not a column of the table",
+            "ZOrder.columns holds 'amount', which is a partition column or not a column of the table",
         ),
     ],
 )

@@ -17,12 +17,10 @@ from lakehouse.compact.plan.target_size import WriteHistory
 from lakehouse.declare.policies import Compaction
 from lakehouse.delta.partition_values import (
     TypedPartition,
-    grouping_key,
     is_changed_by_rewrite,
     typed_partition,
 )
 from lakehouse.delta.snapshot import (
-    Column,
     DataFile,
     PartitionValues,
     Snapshot,
@@ -65,7 +63,6 @@ class Clustering:
     """
 
     kind: ClassVar[str] = "clustering"
-    columns: tuple[str, ...]
     up_to_bytes: int
 
 
@@ -202,52 +199,28 @@ def files_by_partition(
     return {key: by_size(files) for key, files in groups.items()}
 
 
-def unmergeable_files(snapshot: Snapshot) -> tuple[DataFile, ...]:
+def unmergeable_files(snapshot: Snapshot) -> Sequence[DataFile]:
     """Files that no plan merges, because OPTIMIZE would change a partition value to null."""
     types = types_by_name(snapshot.columns)
-    partitions = {file.partition for file in snapshot.files}
-    changed = {each for each in partitions if is_changed_by_rewrite(each, types)}
-    if not changed:
-        return ()
-    return tuple(file for file in snapshot.files if file.partition in changed)
+    files_by_spelling = by_partition(snapshot.files).items()
+    return [
+        file
+        for partition, files in files_by_spelling
+        if is_changed_by_rewrite(partition, types)
+        for file in files
+    ]
 
 
-def pack(
-    files: Iterable[DataFile],
-    columns: Sequence[Column],
-    *,
-    up_to_bytes: int,
-    least_files: int = 2,
-) -> Sequence[Bin]:
+def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> Sequence[Bin]:
     """The bins of one partition, packed as Delta does, with one open bin at a time.
 
     `files` are in ascending order of size. Bins with fewer than `least_files` files are dropped.
     """
-    bins = list[Bin]()
-    for group in _grouped_as_delta(files, columns):
-        for members in _fill_bins(group, up_to_bytes):
-            if len(members) >= least_files:
-                bins.append(Bin(partition=members[0].partition, files=members))
-    return bins
-
-
-def _grouped_as_delta(
-    files: Iterable[DataFile], columns: Sequence[Column]
-) -> Sequence[Sequence[DataFile]]:
-    """Groups the files of one partition as OPTIMIZE does.
-
-    There is usually one group. `grouping_key` describes the exceptions.
-    """
-    candidates = [*files]
-    spellings = {file.partition for file in candidates}
-    if len(spellings) < 2:
-        return [candidates]
-    types = types_by_name(columns)
-    keys = {partition: grouping_key(partition, types) for partition in spellings}
-    groups = defaultdict[object, list[DataFile]](list)
-    for file in candidates:
-        groups[keys[file.partition]].append(file)
-    return [*groups.values()]
+    return [
+        Bin(partition=members[0].partition, files=members)
+        for members in _fill_bins(files, up_to_bytes)
+        if len(members) >= least_files
+    ]
 
 
 def _fill_bins(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:

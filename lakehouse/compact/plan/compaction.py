@@ -48,7 +48,7 @@ from lakehouse.declare.policies import (
 )
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
-from lakehouse.delta.partition_values import TypedPartition, typed_partition
+from lakehouse.delta.partition_values import typed_partition
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE, unknown_features
 from lakehouse.delta.snapshot import PartitionValues, Snapshot, file_sizes, types_by_name
 
@@ -308,10 +308,7 @@ def _clauses(facts: PlanningFacts, rewrite: Rewrite) -> str:
 
 def partitions_removed_from(
     snapshot: Snapshot, commits: Iterable[Commit]
-) -> frozenset[TypedPartition]:
+) -> frozenset[PartitionValues]:
     """The partitions of `snapshot` in which later `commits` with changed rows removed files."""
-    types = types_by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
-    return frozenset(
-        typed_partition(file.partition, types) for file in snapshot.files if file.path in paths
-    )
+    return frozenset(file.partition for file in snapshot.files if file.path in paths)

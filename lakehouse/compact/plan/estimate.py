@@ -58,16 +58,21 @@ class MergeWork:
     files_added: int = 1
     live_share: float = 1.0
 
-    def merged_bytes(self, bytes_per_file: float) -> float:
-        """The bytes added: the bytes removed, less `bytes_per_file` for every file fewer.
 
-        An output is never smaller than the mean input.
-        """
-        if self.files_removed <= self.files_added:
-            return self.bytes_removed
-        saved = bytes_per_file * (self.files_removed - self.files_added)
-        least = self.bytes_removed * self.files_added / self.files_removed
-        return max(self.bytes_removed - saved, least)
+# Planned work, or the work of a compaction in a table's log.
+Work = MergeWork | LoggedCompaction
+
+
+def merged_bytes(work: Work, bytes_per_file: float) -> float:
+    """The bytes added: the bytes removed, less `bytes_per_file` for every file fewer.
+
+    An output is never smaller than the mean input.
+    """
+    if work.files_removed <= work.files_added:
+        return work.bytes_removed
+    saved = bytes_per_file * (work.files_removed - work.files_added)
+    least = work.bytes_removed * work.files_added / work.files_removed
+    return max(work.bytes_removed - saved, least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ class Rates:
     source: Literal["defaults", "lake", "history"] = "defaults"
     prices: Prices = DEFAULT_PRICES
 
-    def seconds_of(self, work: MergeWork) -> float:
+    def seconds_of(self, work: Work) -> float:
         """The predicted seconds up to the commit."""
         return self.factor * (
             self.seconds_fixed
@@ -127,7 +132,7 @@ def fit_rates(
     values = sum(_value_count(column.type) for column in columns)
     bytes_per_file = _BYTES_PER_FILE + _BYTES_PER_COLUMN * values if values else 0.0
     runs = [run for run in logged if run.bytes_removed][-_RUNS_SIZED:]
-    shares = [run.bytes_added / work_of(run).merged_bytes(bytes_per_file) for run in runs]
+    shares = [run.bytes_added / merged_bytes(run, bytes_per_file) for run in runs]
     rates = replace(
         _defaults_of(engine),
         bytes_per_file=bytes_per_file,
@@ -146,20 +151,11 @@ def speed_factors(logged: Sequence[LoggedCompaction], engine: str) -> list[float
     """The actual seconds per expected second of the newest five compactions, oldest first."""
     defaults = _defaults_of(engine)
     timed = [run for run in logged if run.seconds is not None and run.files_removed]
-    return [(run.seconds or 0.0) / defaults.seconds_of(work_of(run)) for run in timed[-RUNS_TIMED:]]
+    return [(run.seconds or 0.0) / defaults.seconds_of(run) for run in timed[-RUNS_TIMED:]]
 
 
 def _defaults_of(engine: str) -> Rates:
     return _DELTALAKE_RATES if engine == "deltalake" else DEFAULT_RATES
-
-
-def work_of(run: LoggedCompaction) -> MergeWork:
-    """The work of a compaction in a table's log."""
-    return MergeWork(
-        files_removed=run.files_removed,
-        bytes_removed=run.bytes_removed,
-        files_added=run.files_added,
-    )
 
 
 def _value_count(type_: str) -> int:
@@ -209,8 +205,8 @@ def estimate(rates: Rates, work: MergeWork, *, on_s3: bool = False) -> Estimate:
     """The predicted cost of `work`; zero if no files are removed. Requests count only on S3."""
     has_work = work.files_removed > 0
     seconds = rates.seconds_of(work) if has_work else 0.0
-    merged_bytes = work.merged_bytes(rates.bytes_per_file)
-    bytes_written = round(merged_bytes * rates.written_share * work.live_share)
+    written_share = rates.written_share * work.live_share
+    bytes_written = round(merged_bytes(work, rates.bytes_per_file) * written_share)
     gets, puts = requests(work, bytes_written) if has_work and on_s3 else (0, 0)
     prices = rates.prices
     return Estimate(
@@ -232,7 +228,7 @@ def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
     return prices.run_usd(seconds=DEFAULT_RATES.seconds_per_file, get_requests=get_requests)
 
 
-def requests(work: MergeWork, bytes_written: int) -> tuple[int, int]:
+def requests(work: Work, bytes_written: int) -> tuple[int, int]:
     """The number of GETs and PUTs of a compaction."""
     gets = work.files_removed * _GETS_PER_FILE + ceil(work.bytes_removed / _BYTES_PER_GET)
     parts = ceil(bytes_written / _BYTES_PER_PUT)

@@ -25,14 +25,13 @@ from lakehouse.delta.snapshot import LogTail, Snapshot, by_partition, file_sizes
 _LATE_CHECKPOINTS = 10
 # The small-files check fails at this multiple of the file count that makes a compaction due.
 _LATE_COMPACTIONS = 2
-_NUMBERS = (
-    "committed_ms",
+# The fields of `Health` that Dagster plots over time.
+HEALTH_NUMBERS = (
     "file_count",
     "small_file_count",
     "mergeable_file_count",
     "size_bytes",
     "average_file_bytes",
-    "row_count",
     "tombstone_count",
     "tombstone_bytes",
 )
@@ -105,7 +104,9 @@ class Health:
         return {
             "table": self.plan.table,
             "version": self.plan.version,
-            **{name: getattr(self, name) for name in _NUMBERS},
+            "committed_ms": self.committed_ms,
+            "row_count": self.row_count,
+            **{name: getattr(self, name) for name in HEALTH_NUMBERS},
             "log_commit_count": self.log.commit_count,
             "log_bytes": self.log.commit_bytes,
             "score": self.score,

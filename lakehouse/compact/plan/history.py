@@ -11,7 +11,7 @@ days). Two kinds of failures are counted separately:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.estimate import requests, work_of
+from lakehouse.compact.plan.estimate import requests
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.delta.commits import Commit, Commits, LoggedCompaction, is_news, written_in
 from lakehouse.delta.snapshot import TableFacts
@@ -145,7 +145,7 @@ def account_for(
     wasted = failed_of(compactions)
     entries = list[Entry]()
     for run in history.compactions():
-        gets, puts = requests(work_of(run), run.bytes_added) if on_s3 else (0, 0)
+        gets, puts = requests(run, run.bytes_added) if on_s3 else (0, 0)
         usd = None
         if run.seconds is not None:
             usd = prices.run_usd(seconds=run.seconds, get_requests=gets, put_requests=puts)
@@ -161,24 +161,19 @@ def account_for(
 
 
 def operation_of(table_key: str, entry: Entry, prices: Prices) -> UpkeepOperation:
-    """A compaction in a table's log as an operation of the lake."""
+    """Our compaction in a table's log as an operation of the lake."""
     run = entry.compaction
-    operation = UpkeepOperation(
+    assert run.predicted is not None
+    return UpkeepOperation(
         table=table_key,
         kind="compaction",
         operation_id=f"version-{run.version}",
+        started_ms=run.predicted.started_ms,
         ended_ms=run.committed_ms,
+        reason=run.predicted.reason,
         seconds=run.seconds,
         vcpu_seconds=None if run.seconds is None else run.seconds * prices.vcpus,
         usd=entry.usd,
-    )
-    predicted = run.predicted
-    if predicted is None:
-        return operation
-    return replace(
-        operation,
-        started_ms=predicted.started_ms,
-        reason=predicted.reason,
         figures=entry.figures,
     )
 

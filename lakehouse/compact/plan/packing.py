@@ -138,7 +138,7 @@ def _partition_plan(facts: PlanningFacts, files: Sequence[DataFile], target: int
     return PartitionPlan(
         files=files,
         candidates=candidates,
-        bins=pack(merged, facts.snapshot.columns, up_to_bytes=target),
+        bins=pack(merged, up_to_bytes=target),
         cutoff_bytes=merge_cutoff,
         has_second_tier=has_second_tier,
         kept=candidates[len(merged) :],
@@ -274,7 +274,7 @@ def _limited_to_run(facts: PlanningFacts, plan: PartitionPlan, target: int) -> P
         least_cutoff = worthwhile[1].size_bytes + 1
         cutoff = min(cutoff, max(least_cutoff, files[fitting_count].size_bytes))
     selected = _candidates(files, cutoff)
-    bins = pack(selected, facts.snapshot.columns, up_to_bytes=target)
+    bins = pack(selected, up_to_bytes=target)
     return replace(plan, bins=bins, cutoff_bytes=cutoff)
 
 

@@ -34,14 +34,12 @@ from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.bins import (
     Bin,
     Clustering,
-    PartitionPlan,
     PlanningFacts,
     Purge,
     Rewrite,
     ZOrdering,
     files_added,
     keeps_cores_busy,
-    may_be_rewritten,
     not_now,
     one_run,
     pack,
@@ -73,7 +71,7 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         if not _pays_off(facts, unordered_here, files):
             return ()
         # One bin, because Z-order rewrites the files of a partition together.
-        return pack(files, facts.snapshot.columns, up_to_bytes=_bytes(files), least_files=1)
+        return pack(files, up_to_bytes=_bytes(files), least_files=1)
 
     plans, counts = partition_plans(facts, bins_of)
     statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
@@ -112,7 +110,7 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
             f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
             "Use ZOrder, or a table without partitions"
         )
-    statement = Clustering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    statement = Clustering(up_to_bytes=facts.policy.target_file_bytes)
     if comparable_names(snapshot.clustering_columns) != comparable_names(layout.columns):
         current_columns = ", ".join(snapshot.clustering_columns) or "nothing"
         numbers = _numbers(facts, layout.columns, []) | {"declared": current_columns}
@@ -122,28 +120,25 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
     may_be_in_cube = any(_is_older_than_log(file, facts) for file in loose)
     is_exact = not may_be_in_cube and _bytes(candidates) <= _BIN_BYTES
     numbers = _numbers(facts, layout.columns, loose) | {"bound": "" if is_exact else "at most "}
-    plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=candidates),))
-    counts = Counter[str]()
-    is_due = _pays_off(facts, loose, candidates) and may_be_rewritten(facts, plan, counts)
-    if not is_due:
+    is_due = _pays_off(facts, loose, candidates)
+    bins = [Bin(partition=(), files=candidates)] if is_due else []
+    plans, counts = partition_plans(facts, lambda _: bins)
+    if not plans:
         reason = not_now(counts) or Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, **counts})
-    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=plan.bins, numbers=numbers)
+    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, numbers=numbers)
 
 
 def _check_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
     """Refuses columns that the table does not have, or that are partition columns."""
-    partitions = {name.lower() for name in snapshot.partition_columns}
     names = [column.name for column in snapshot.columns]
-    accepted = {name.lower(): name for name in names if name.lower() not in partitions}
+    accepted = [name for name in names if name not in snapshot.partition_columns]
+    accepted_names = {name.lower() for name in accepted}
     for name in columns:
-        if name.lower() not in accepted:
-            why = "is not a column of the table"
-            if name.lower() in partitions:
-                why = "is a partition column, so each file has a single value of it"
+        if name.lower() not in accepted_names:
             raise Refused(
-                f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}. "
-                f"Use any of: {', '.join(accepted.values())}"
+                f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which is a partition "
+                f"column or not a column of the table. Use any of: {', '.join(accepted)}"
             )
 
 
@@ -223,12 +218,12 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
         return None
     # The bins shrink until the table keeps enough files for all cores, or each bin has one file.
     target = facts.policy.target_file_bytes
-    plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+    plans, _ = partition_plans(facts, partial(_purge_bins, target))
     while not keeps_cores_busy(facts, plans) and any(
         len(bin_.files) > 1 for plan in plans for bin_ in plan.bins
     ):
         target //= 2
-        plans, _ = partition_plans(facts, partial(_purge_bins, facts, target))
+        plans, _ = partition_plans(facts, partial(_purge_bins, target))
     if not plans:
         return None
     bins, files_left = one_run(facts, plans)
@@ -255,7 +250,7 @@ def may_hold_other_columns(snapshot: Snapshot) -> bool:
     return not snapshot.features.isdisjoint({"changeDataFeed", "columnMapping"})
 
 
-def _purge_bins(facts: PlanningFacts, target: int, files: Sequence[DataFile]) -> Sequence[Bin]:
+def _purge_bins(target: int, files: Sequence[DataFile]) -> Sequence[Bin]:
     with_vectors = [file for file in files if file.deletion_vector is not None]
     purged = [file for file in with_vectors if file.row_count is None or file.deleted_row_count]
-    return pack(purged, facts.snapshot.columns, up_to_bytes=target, least_files=1)
+    return pack(purged, up_to_bytes=target, least_files=1)

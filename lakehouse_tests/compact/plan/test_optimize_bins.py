@@ -50,18 +50,6 @@ def in_day(day: int, *sizes: int, modified_ms: int = 0) -> list[DataFile]:
     return [replace(file, modified_ms=modified_ms) for file in files]
 
 
-def test_zeros_of_either_sign_are_one_partition_to_a_condition_and_two_to_optimize() -> None:
-    files = [
-        data_file(2_000 + n, f"{sign}{n}", partition=(("x", f"{sign}0.0"),))
-        for sign in ("", "-")
-        for n in range(5)
-    ]
-    table = snapshot(files, columns=[Column(name="x", type="double")])
-    plan = planned(table, target_file_bytes=9_000)
-    assert paths(plan) == [["-0", "-1", "-2", "-3"], ["0", "1", "2", "3"]]
-    assert plan.partitions is not None and len(plan.partitions) == 1
-
-
 # bounds
 
 
