@@ -201,9 +201,13 @@ def assess(
     snapshot = facts.snapshot
     history = facts.history
     health = health_of(lake, table, facts)
-    once_cold = plan_once_cold(table, snapshot, history, now_ms=now_ms())
+    plan = health.plan
+    cold_from_ms = None
+    once_cold = None if plan.bins else plan_once_cold(table, snapshot, history, now_ms=now_ms())
+    if once_cold is not None:
+        cold_from_ms, plan = once_cold
     state = replace(
-        state_of(snapshot, health.plan, once_cold),
+        state_of(snapshot, plan, cold_from_ms),
         health_score=health.score,
         last_compaction_ms=last_success_ms(compactions or ()),
         prices=table.prices,

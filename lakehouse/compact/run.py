@@ -27,14 +27,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.base.operation import UpkeepOperation
 from lakehouse.compact.assess import plan_now, recent_compactions
-from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan, partitions_removed_from
 from lakehouse.compact.plan.estimate import speed_factors
 from lakehouse.compact.plan.history import CompactionOutcome, account_for, operation_of
@@ -343,23 +342,17 @@ def run_statement(
         # A partition value that cannot be cast to its column's type becomes null, not an error. On
         # other tables, this setting would only make the rewrite slower, by 3 %.
         confs[temporary_confs.ANSI] = "false"
-    match planned.statement:
-        case Packing(smaller_than_bytes=smaller_than_bytes):
-            confs |= {
-                temporary_confs.SMALLER_THAN: str(smaller_than_bytes),
-                # Large files with deleted rows are left to a purge.
-                temporary_confs.DELETED_ROWS: "1.0",
-                **_confs_for_idle_cores(spark, planned),
-            }
-            statement = statements.optimize(snapshot.uri, predicate)
-        case ZOrdering(columns=columns):
-            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
-        case Clustering():
-            statement = statements.optimize(snapshot.uri, None)
-        case Purge():
-            statement = statements.purge(snapshot.uri, predicate)
-        case _:
-            assert_never(planned.statement)
+    if planned.statement.kind == "packing":
+        confs |= {
+            temporary_confs.SMALLER_THAN: str(planned.statement.smaller_than_bytes),
+            # Large files with deleted rows are left to a purge.
+            temporary_confs.DELETED_ROWS: "1.0",
+            **_confs_for_idle_cores(spark, planned),
+        }
+    columns = planned.statement.columns
+    statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
+    if planned.statement.kind == "purge":
+        statement = statements.purge(snapshot.uri, predicate)
     with temporary_confs.session_confs(spark, confs):
         spark.sql(statement)
 

@@ -82,11 +82,10 @@ def test_the_sensor_reads_back_what_is_mergeable_once_it_is_cold(facts: TableFac
     warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
-    assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
-    assert state.once_cold["at_ms"] == facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
-    told = state.at(state.once_cold["at_ms"])
-    unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan)
-    assert replace(told, health_score=None) == unbound
+    cold_from_ms = facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
+    unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan, cold_from_ms)
+    assert unbound.mergeable_file_count == 2
+    assert replace(state, health_score=None) == unbound
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

@@ -35,7 +35,7 @@ def observed(instance: dg.DagsterInstance, of: Table, **numbers: float) -> None:
 
 def _metadata(numbers: Mapping[str, float]) -> dict[str, Any]:
     """The numbers under `lakehouse/` keys, and as the state that the compaction sensor reads."""
-    nested = ("once_cold", "rewrites")
+    nested = ("rewrites",)
     state: dict[str, Any] = {}
     for name, value in numbers.items():
         kind = next((each for each in nested if name.startswith(f"{each}_")), None)

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lakehouse.compact.plan.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.snapshot import DataFile, Snapshot
@@ -37,14 +36,16 @@ def delta_bins(
 
 def selects(done: CompactionPlan, file: DataFile) -> bool:
     """filterCandidateFileList, and DeltaPurgeOperation.filterFilesToReorg."""
-    match done.statement:
-        case Packing(smaller_than_bytes=limit):
+    match done.statement.kind:
+        case "packing":
             has_vector = file.deletion_vector is not None
-            return file.size_bytes < limit or (has_vector and too_many(file, 1.0))
-        case Purge():
+            return file.size_bytes < done.statement.smaller_than_bytes or (
+                has_vector and too_many(file, 1.0)
+            )
+        case "purge":
             may_have = file.row_count is None or file.deleted_row_count > 0
             return file.deletion_vector is not None and may_have
-        case ZOrdering() | Clustering():
+        case "z-ordering" | "clustering":
             return True
 
 
@@ -58,13 +59,13 @@ def too_many(file: DataFile, ratio: float) -> bool:
 def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFile]]:
     """groupFilesIntoBins, of one partition."""
     statement = done.statement
-    size = 1 << 62 if isinstance(statement, ZOrdering | Clustering) else statement.up_to_bytes
+    size = 1 << 62 if statement.kind in ("z-ordering", "clustering") else statement.up_to_bytes
     bins: list[list[DataFile]] = [[]]
     for file in files:
         if sum(other.size_bytes for other in bins[-1]) + file.size_bytes > size:
             bins.append([])
         bins[-1].append(file)
-    return [bin_ for bin_ in bins if len(bin_) > 1 or (bin_ and not isinstance(statement, Packing))]
+    return [bin_ for bin_ in bins if len(bin_) > 1 or (bin_ and statement.kind != "packing")]
 
 
 def after(
@@ -89,13 +90,13 @@ def after(
         for place, (bin_, size) in enumerate(zip(bins, outputs, strict=True))
     )
     figures = {name: value for name, value in done.as_json().items() if name != "bins"}
-    columns = done.statement.columns if isinstance(done.statement, ZOrdering) else ()
-    if isinstance(done.statement, Clustering):
+    columns = done.statement.columns
+    if done.statement.kind == "clustering":
         columns = table.clustering_columns
     commit = Commit(
         version=version,
         committed_ms=1_000 * version,
-        operation="REORG" if isinstance(done.statement, Purge) else "OPTIMIZE",
+        operation="REORG" if done.statement.kind == "purge" else "OPTIMIZE",
         changed_data=False,
         added_paths=tuple(file.path for file in added),
         removed_paths=tuple(removed),

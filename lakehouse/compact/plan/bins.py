@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from typing import ClassVar, assert_never
+from typing import Literal
 
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Reason
@@ -31,50 +31,26 @@ from lakehouse.delta.snapshot import (
     types_by_name,
 )
 
+StatementKind = Literal["packing", "z-ordering", "clustering", "purge"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """OPTIMIZE, by Spark or deltalake: packs small files into files of up to `up_to_bytes`.
+class Statement:
+    """The statement that rewrites files into files of up to `up_to_bytes`, by its `kind`.
 
-    Selects files below `smaller_than_bytes`. deltalake writes no file for a bin without rows, so it
-    does not have `writes_empty_files`.
+    - `packing`: OPTIMIZE, by Spark or deltalake. Packs the files below `smaller_than_bytes`.
+      deltalake writes no file for a bin without rows, so it does not have `writes_empty_files`.
+    - `z-ordering`: OPTIMIZE ZORDER BY. Rewrites every file of a partition, ordered along `columns`.
+    - `clustering`: OPTIMIZE of a table with liquid clustering. Packs files by Z-cube, the set of
+      files that one such OPTIMIZE wrote.
+    - `purge`: REORG APPLY (PURGE). Rewrites every file with deleted rows, without these rows.
     """
 
-    kind: ClassVar[str] = "packing"
-    smaller_than_bytes: int
+    kind: StatementKind
     up_to_bytes: int
+    columns: tuple[str, ...] = ()
+    smaller_than_bytes: int = 0
     writes_empty_files: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZOrdering:
-    """OPTIMIZE ZORDER BY: rewrites every file of a partition, ordered along `columns`."""
-
-    kind: ClassVar[str] = "z-ordering"
-    columns: tuple[str, ...]
-    up_to_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clustering:
-    """OPTIMIZE of a table with liquid clustering, which packs files by Z-cube.
-
-    A Z-cube is the set of files that one such OPTIMIZE wrote.
-    """
-
-    kind: ClassVar[str] = "clustering"
-    up_to_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purge:
-    """REORG APPLY (PURGE): rewrites every file with deleted rows, without these rows."""
-
-    kind: ClassVar[str] = "purge"
-    up_to_bytes: int
-
-
-Statement = Packing | ZOrdering | Clustering | Purge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +138,11 @@ def files_added(statement: Statement, bins: Sequence[Bin]) -> int:
     Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size /
     maxFileSize)` ranges.
     """
-    match statement:
-        case Packing(writes_empty_files=False):
-            return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
-        case Packing() | Purge():
-            return len(bins)
-        case ZOrdering() | Clustering():
-            return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
-        case _:
-            assert_never(statement)
+    if statement.kind in ("z-ordering", "clustering"):
+        return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
+    if statement.writes_empty_files:
+        return len(bins)
+    return sum(any(file.row_count != 0 for file in bin_.files) for bin_ in bins)
 
 
 def live_share(bins: Sequence[Bin]) -> float:

@@ -34,7 +34,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any
 
 from lakehouse.base.operation import NetBenefit, Pause, UpkeepOperation
 from lakehouse.base.reasons import Explained, Explanation, Reason
@@ -152,16 +151,6 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
     return pause.explanation if pause is not None and pause.holds(now_ms) else None
 
 
-# The figures of a table that change once all of its partitions are cold (`Compaction.cold_hours`).
-_COLD_FIGURES = (
-    "mergeable_file_count",
-    "files_after",
-    "oldest_small_ms",
-    "purged_row_count",
-    "estimate_usd",
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """The known facts of one table. `None` means unknown, and never makes a compaction due.
@@ -177,8 +166,8 @@ class TableState:
     - `slowdown`: the share by which the readers' newest runs took longer than the runs after the
       last compaction.
     - `due_since_ms`: the time since which the table has been due and waiting.
-    - `once_cold`: the figures from `at_ms` on, when all partitions are cold, if no writer commits
-      before. A partition is cold if it did not change for `Compaction.cold_hours`.
+    - `cold_from_ms`: the figures of the plan apply from this time on, when all partitions are cold,
+      if no writer commits before. Until then, nothing can be merged. `None`: they apply now.
     - `rewrites`: the pointless rewrites of the table, for the circuit breaker.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
     - `on_s3`: whether the table is on S3, where opening a file costs requests.
@@ -199,7 +188,7 @@ class TableState:
     slowdown: float | None = None
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
-    once_cold: Mapping[str, Any] | None = None
+    cold_from_ms: int | None = None
     rewrites: Rewrites = NO_REWRITES
     engine: str | None = None
     prices: Prices = DEFAULT_PRICES
@@ -208,14 +197,6 @@ class TableState:
     def read_by(self, readers: Readers) -> "TableState":
         """The state with the figures of the table's readers."""
         return replace(self, reads_per_day=readers.reads_per_day, slowdown=readers.slowdown)
-
-    def at(self, now_ms: int) -> "TableState":
-        """The state at `now_ms` if no writer commits: from its time on, `once_cold` applies."""
-        cold = self.once_cold
-        if cold is None or now_ms < cold["at_ms"]:
-            return self
-        figures: dict[str, Any] = {name: cold.get(name) for name in _COLD_FIGURES}
-        return replace(self, once_cold=None, **figures)
 
     @property
     def net_benefit(self) -> NetBenefit | None:
@@ -231,46 +212,33 @@ class TableState:
 
 
 def state_of(
-    snapshot: Snapshot,
-    plan: CompactionPlan,
-    once_cold: tuple[int, CompactionPlan] | None = None,
+    snapshot: Snapshot, plan: CompactionPlan, cold_from_ms: int | None = None
 ) -> TableState:
     """The state of a table from its log alone: without health, readers, runs and waiting time.
 
-    `once_cold` is the time from which the whole table is cold, and the plan for that time.
+    `plan` is for the time `cold_from_ms`, or for now.
     """
     with_vectors = files_with_vectors(snapshot.files)
     deleted_row_count = sum(file.deleted_row_count for file in with_vectors)
     row_count = row_total(snapshot.files) if with_vectors else 0
-    cold_figures = None
-    if once_cold is not None:
-        at_ms, cold_plan = once_cold
-        cold_figures = {"at_ms": at_ms, **_figures(snapshot, cold_plan)}
+    files = [file for bin_ in plan.bins for file in bin_.files]
     return TableState(
         table=snapshot.table,
         version=snapshot.version,
         committed_ms=snapshot.committed_ms,
+        mergeable_file_count=plan.mergeable_file_count,
         file_count=snapshot.file_count,
-        deleted_rows_share=None if row_count is None else deleted_row_count / max(1, row_count),
-        once_cold=cold_figures,
-        engine=plan.engine,
-        on_s3=snapshot.on_s3,
-        **_figures(snapshot, plan),
-    )
-
-
-def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
-    """The figures of a state that a plan determines, by name."""
-    files = [file for bin_ in plan.bins for file in bin_.files]
-    return {
-        "mergeable_file_count": plan.mergeable_file_count,
-        "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
-        "oldest_small_ms": min(
+        files_after=snapshot.file_count - plan.files_removed + plan.files_added,
+        oldest_small_ms=min(
             (file.modified_ms for file in files if not file.compacted), default=None
         ),
-        "purged_row_count": sum(file.deleted_row_count for file in files),
-        "estimate_usd": plan.estimate.usd,
-    }
+        deleted_rows_share=None if row_count is None else deleted_row_count / max(1, row_count),
+        purged_row_count=sum(file.deleted_row_count for file in files),
+        estimate_usd=plan.estimate.usd,
+        cold_from_ms=cold_from_ms,
+        engine=plan.engine,
+        on_s3=snapshot.on_s3,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +322,7 @@ class Decision(Explained):
 
 def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
     """The decision about one table before slots and budget."""
-    state = candidate.state.at(now_ms)
+    state = candidate.state
     policy = candidate.policy
     finding = find_trigger(state, policy, now_ms=now_ms)
     nothing_to_do = _nothing_to_do(state, finding, candidate.tries, now_ms)
@@ -431,6 +399,10 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     mergeable = state.mergeable_file_count
     if state.version is None or mergeable is None:
         return Reason.NO_FACTS.explain(threshold=threshold)
+    note = ""
+    if state.cold_from_ms is not None and now_ms < state.cold_from_ms:
+        note = f"; {mergeable} once all of it is cold, from {utc_text(state.cold_from_ms)} on"
+        mergeable = 0
     counts = {"mergeable": mergeable, "threshold": threshold}
     if mergeable > 0 and mergeable >= threshold:
         return Reason.DUE.explain(**counts)
@@ -446,13 +418,8 @@ def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Expla
     share = state.deleted_rows_share or 0.0
     share_limit = policy.purge_deleted_rows_share
     # Deleted rows count only if the plan removes some of them from storage.
-    if share_limit and share >= share_limit and state.purged_row_count:
+    if share_limit and share >= share_limit and mergeable and state.purged_row_count:
         return Reason.DUE_DELETED_ROWS.explain(share=f"{share:.0%}", limit=f"{share_limit:.0%}")
-    note = ""
-    cold = state.once_cold
-    if cold:
-        at = utc_text(cold["at_ms"])
-        note = f"; {cold['mergeable_file_count']} once all of it is cold, from {at} on"
     return Explanation(Reason.BELOW_THRESHOLD, counts, note)
 
 

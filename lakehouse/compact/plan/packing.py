@@ -43,10 +43,10 @@ from itertools import accumulate
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.bins import (
     Bin,
-    Packing,
     PartitionPlan,
     PlanningFacts,
     Rewrite,
+    Statement,
     files_by_partition,
     fits,
     in_order,
@@ -115,9 +115,10 @@ def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[
     return groups[-1] if groups else []
 
 
-def plain_statement(facts: PlanningFacts) -> Packing:
+def plain_statement(facts: PlanningFacts) -> Statement:
     """The statement for a plan without bins. It is never sent."""
-    return Packing(
+    return Statement(
+        kind="packing",
         smaller_than_bytes=facts.policy.candidate_bytes,
         up_to_bytes=facts.policy.target_file_bytes,
         writes_empty_files=facts.policy.engine != "deltalake",

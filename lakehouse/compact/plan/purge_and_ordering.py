@@ -33,11 +33,9 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
 from lakehouse.compact.plan.bins import (
     Bin,
-    Clustering,
     PlanningFacts,
-    Purge,
     Rewrite,
-    ZOrdering,
+    Statement,
     files_added,
     keeps_cores_busy,
     not_now,
@@ -74,7 +72,9 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         return pack(files, up_to_bytes=_bytes(files), least_files=1)
 
     plans, counts = partition_plans(facts, bins_of)
-    statement = ZOrdering(columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes)
+    statement = Statement(
+        kind="z-ordering", columns=layout.columns, up_to_bytes=facts.policy.target_file_bytes
+    )
     # The files to write shrink until the table keeps enough files for all cores.
     while statement.up_to_bytes > 1 and not keeps_cores_busy(
         facts, plans, added=partial(files_added, statement)
@@ -110,7 +110,7 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
             f"plan of {snapshot.table}: LiquidClustering cannot plan a table with partitions. "
             "Use ZOrder, or a table without partitions"
         )
-    statement = Clustering(up_to_bytes=facts.policy.target_file_bytes)
+    statement = Statement(kind="clustering", up_to_bytes=facts.policy.target_file_bytes)
     if comparable_names(snapshot.clustering_columns) != comparable_names(layout.columns):
         current_columns = ", ".join(snapshot.clustering_columns) or "nothing"
         numbers = _numbers(facts, layout.columns, []) | {"declared": current_columns}
@@ -228,7 +228,7 @@ def plan_purge(facts: PlanningFacts) -> Rewrite | None:
         return None
     bins, files_left = one_run(facts, plans)
     return Rewrite(
-        statement=Purge(up_to_bytes=target),
+        statement=Statement(kind="purge", up_to_bytes=target),
         reason=Reason.DELETED_ROWS,
         bins=bins,
         files_left=files_left,

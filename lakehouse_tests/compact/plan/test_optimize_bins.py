@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.base.reasons import Reason
-from lakehouse.compact.plan.bins import TRIVIAL_BYTES_PER_CORE, Packing
+from lakehouse.compact.plan.bins import TRIVIAL_BYTES_PER_CORE
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.declare.policies import MIB, Compaction
@@ -26,7 +26,7 @@ def planned(table: Snapshot, past: Commits = NO_PAST, **knobs: float) -> Compact
 
 
 def cutoff_of(plan: CompactionPlan) -> int:
-    assert isinstance(plan.statement, Packing)
+    assert plan.statement.kind == "packing"
     return plan.statement.smaller_than_bytes
 
 

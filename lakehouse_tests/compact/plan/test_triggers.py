@@ -185,33 +185,26 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     landed = Landing(prefix="t/", format="json", schema="id STRING")
     table = Table(key="bronze/t", source=landed, write=Append(), compaction=policy)
     made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), NO_PAST
-    plans = [make(table, made, past, now_ms=0) for make in (plan_table, plan_once_cold)]
-    told = state_of(made, *plans)
+    once_cold = plan_once_cold(table, made, past, now_ms=0)
+    assert once_cold is not None
+    cold_from_ms, plan = once_cold
+    told = state_of(made, plan, cold_from_ms)
     candidate = CompactionCandidate(state=told, policy=policy_for("bronze", policy))
     [decision] = decide_fleet([candidate], bounds=Bounds(), now_ms=now_ms)
     due_hours = max(24, cold_hours) if is_old else cold_hours
-    assert told.mergeable_file_count == 0
+    assert not plan_table(table, made, past, now_ms=0).bins
     assert decision.request is (now_ms >= due_hours * HOUR)
     assert not decision.request or plan_table(table, made, past, now_ms=now_ms).bins
 
 
 def test_a_warm_table_says_when_it_will_be_due() -> None:
-    once_cold = {
-        "at_ms": NOW + HOUR,
-        "mergeable_file_count": 60,
-        "files_after": 3,
-        "oldest_small_ms": NOW,
-        "purged_row_count": 0,
-        "estimate_usd": 0.1,
-    }
-    warm = replace(FOUND, once_cold=once_cold)
-    finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
+    warm = replace(FOUND, mergeable_file_count=60, purged_row_count=9, cold_from_ms=NOW + HOUR)
+    warm = replace(warm, deleted_rows_share=0.9, slowdown=9.0, oldest_small_ms=0)
+    policy = replace(QUIET, max_small_file_age_hours=1, purge_deleted_rows_share=0.1)
+    finding = find_trigger(warm, policy, now_ms=NOW)
     once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
-    assert finding.sentence == f"10 mergeable files, 40 needed; {once}"
-    turned = warm.at(NOW + HOUR)
-    assert (turned.mergeable_file_count, turned.files_after, turned.file_count) == (60, 3, 20)
-    assert turned.version == 7
-    assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE
+    assert finding.sentence == f"0 mergeable files, 40 needed; {once}"
+    assert find_trigger(warm, policy, now_ms=NOW + HOUR).reason is Reason.DUE
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
