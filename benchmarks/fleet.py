@@ -32,6 +32,7 @@ from lakehouse.compact.plan.decision import (
     decide_fleet,
     describe,
 )
+from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.sensor import TICK_SECONDS_ON_S3, compaction_sensor
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
@@ -174,6 +175,7 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
         deleted_rows_share=0.0,
         estimate_usd=mergeable * 0.02 / 3600 * 0.22,
         health_score=chance.uniform(20, 100),
+        usd_per_opening=usd_per_opening(table.prices, on_s3=True),
         reads_per_day=chance.choice([0.0, 1.0, 24.0, 500.0]),
     )
 

@@ -43,8 +43,6 @@ Metadata = dict[str, Any]
 _PLOTTED = ("files", "files_removed", "rows", "seconds", "usd")
 # At most this many entries of a part of a document are recorded.
 _ENTRIES = 1_000
-# Fields of `TableState` that are not recorded, because the sensor gets them from elsewhere.
-_NOT_RECORDED = ("table", "prices", "on_s3")
 
 
 def declared_metadata(table: Table, lake: Lake) -> Metadata:
@@ -115,22 +113,16 @@ def health_result(table: Table, assessed: Assessment) -> CheckResult:
 
 def state_metadata(state: TableState) -> dg.MetadataValue:
     """The state by which the compaction sensor decides. `sensed_state` reads this value."""
-    recorded = {name: value for name, value in asdict(state).items() if name not in _NOT_RECORDED}
-    return dg.MetadataValue.json(recorded)
+    return dg.MetadataValue.json(asdict(state))
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> TableState:
     """The state that a table's newest event records; unknown without an event."""
     recorded: Document = {} if facts is None else facts.values.get("lakehouse/state", {})
-    values: dict[str, Any] = {
-        each.name: recorded.get(each.name)
-        for each in fields(TableState)
-        if each.name not in _NOT_RECORDED
-    }
+    values: dict[str, Any] = {each.name: recorded.get(each.name) for each in fields(TableState)}
     rewrites = recorded.get("rewrites", {})
     counts = {each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)}
-    values["rewrites"] = Rewrites(**counts)
-    return TableState(table=table, **values)
+    return TableState(**{**values, "table": table, "rewrites": Rewrites(**counts)})
 
 
 def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:

@@ -41,11 +41,6 @@ def machine_tag(name: str) -> str:
     return _HIDDEN + name
 
 
-def read_tag(tags: Mapping[str, str], name: str) -> str | None:
-    """The text of a run's tag under `machine_tag`, if it has one."""
-    return tags.get(machine_tag(name))
-
-
 def process_tag(run_id: str) -> dict[str, str]:
     """The tags that record that this process executes the run, as far as the system identifies it.
 
@@ -74,7 +69,7 @@ def asked_by_person(tags: Mapping[str, str]) -> bool:
 
 def recorded_process(run: dg.DagsterRun) -> Process | None:
     """The process that the run's tags record, alive or not; `None` if they record none."""
-    run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")
+    run_id, _, rest = run.tags.get(machine_tag("process"), "").partition(" ")
     pid, _, born = rest.partition(" ")
     return Process(pid=int(pid), born=born) if run_id == run.run_id else None
 
@@ -91,7 +86,8 @@ def close_dead_runs(instance: dg.DagsterInstance, *, dagster_is_down: bool) -> l
 
     def is_dead(run: dg.DagsterRun, process: Process | None) -> bool:
         # The pid of a process is valid with the same boot, pid namespace and user.
-        ran_here = space and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
+        run_space = run.tags.get(machine_tag("process_space"))
+        ran_here = space and run_space == f"{run.run_id} {space}"
         if is_shared and not ran_here:
             return False
         return dagster_is_down if process is None else not process.is_alive
@@ -105,7 +101,7 @@ def close_launched_runs(instance: dg.DagsterInstance) -> list[str]:
     Call this function before the only code location that executes these runs starts, when none of
     their processes can be alive. Runs that a command of this program executes itself are kept.
     """
-    return _close(instance, lambda run, _: read_tag(run.tags, "once") is None)
+    return _close(instance, lambda run, _: ONCE_TAG not in run.tags)
 
 
 def _close(

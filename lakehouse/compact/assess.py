@@ -40,14 +40,14 @@ from lakehouse.compact.plan.decision import (
     persons_hold,
     state_of,
 )
-from lakehouse.compact.plan.estimate import RUNS_TIMED
+from lakehouse.compact.plan.estimate import RUNS_TIMED, usd_per_opening
 from lakehouse.compact.plan.health import Health, assess_health
 from lakehouse.compact.plan.history import (
     NO_REWRITES,
     Account,
     account_for,
     find_rewrites,
-    last_success_ms,
+    last_compaction_ms,
 )
 from lakehouse.declare.policies import Compaction
 from lakehouse.declare.table import Table
@@ -175,8 +175,7 @@ class Assessment:
     """A table at one version, assessed once for its metadata, its checks and the decision about it.
 
     - `state`: the facts on which the decision is based, as far as log and operations show them.
-    - `compactions`: the recorded compactions; `None` if they cannot be read. Then the table's last
-      compaction is unknown, too.
+    - `compactions`: the recorded compactions; `None` if they cannot be read.
     """
 
     facts: TableFacts
@@ -209,8 +208,8 @@ def assess(
     state = replace(
         state_of(snapshot, plan, cold_from_ms),
         health_score=health.score,
-        last_compaction_ms=last_success_ms(compactions or ()),
-        prices=table.prices,
+        last_compaction_ms=last_compaction_ms(history),
+        usd_per_opening=usd_per_opening(table.prices, on_s3=snapshot.on_s3),
         rewrites=find_rewrites(history),
     )
     return Assessment(

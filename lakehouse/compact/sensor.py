@@ -120,12 +120,8 @@ def _candidates(
     candidates = list[CompactionCandidate]()
     for table in tables:
         key = table.key
-        state = replace(
-            sensed_state(key, facts.get(key)),
-            due_since_ms=due_since_ms.get(key),
-            on_s3=lake.on_s3(key),
-            prices=table.prices,
-        )
+        sensed = sensed_state(key, facts.get(key))
+        state = replace(sensed, due_since_ms=due_since_ms.get(key))
         candidates.append(
             CompactionCandidate(
                 state=state,

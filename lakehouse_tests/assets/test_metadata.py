@@ -17,6 +17,7 @@ from lakehouse.assets.metadata import (
 )
 from lakehouse.compact.assess import assess, health_of
 from lakehouse.compact.plan.decision import TableState, state_of
+from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.plan.history import CompactionOutcome, Comparison, Entry
 from lakehouse.declare.policies import Compaction, policy_for
 from lakehouse.delta.commits import LoggedCompaction, Prediction
@@ -68,7 +69,11 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
     health = health_of(LAKE, orders, facts)
-    told = replace(state_of(facts.snapshot, health.plan), health_score=health.score)
+    told = replace(
+        state_of(facts.snapshot, health.plan),
+        health_score=health.score,
+        usd_per_opening=usd_per_opening(orders.prices, on_s3=False),
+    )
     assert sensed(metadata) == told
     assert None not in (
         told.oldest_small_ms,
@@ -85,7 +90,7 @@ def test_the_sensor_reads_back_what_is_mergeable_once_it_is_cold(facts: TableFac
     cold_from_ms = facts.snapshot.files[0].modified_ms + int(1e6) * 3_600_000
     unbound = state_of(facts.snapshot, health_of(LAKE, orders, facts).plan, cold_from_ms)
     assert unbound.mergeable_file_count == 2
-    assert replace(state, health_score=None) == unbound
+    assert replace(state, health_score=None, usd_per_opening=None) == unbound
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

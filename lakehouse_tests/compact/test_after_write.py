@@ -4,21 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import pytest
 
 from lakehouse.assets.dagster_records import newest_facts
 from lakehouse.assets.events import Event, reporter_of
 from lakehouse.assets.keys import table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.compact import assess
 from lakehouse.compact.asset import table_events
 from lakehouse.lake.lake import Lake
-from lakehouse.lake.state_tables import record_operation
 from lakehouse.materialize.asset import table_asset
 from lakehouse.watch.check import health_check
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.support.example_assets import AwayStore, example_lake, orders
-from lakehouse_tests.support.example_histories import failed
 
 
 def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.ExecuteInProcessResult:
@@ -56,21 +52,15 @@ def test_the_table_is_observed_and_checked_after_a_compaction(
 
 
 def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
-    dagster_lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    dagster_lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    monkeypatch.setattr(assess, "_DAYS", 10_000)
     log = LogBuilder(dagster_lake.store, orders.key).create().append([("a", 100, 1), ("b", 100, 1)])
-    log.optimize(["a", "b"], into=("c", 190, 2)).store_data()
-    stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
-    for result, ended_ms in (("succeeded", stayed_ms), ("failed", undone_ms)):
-        record_operation(dagster_lake, failed(ended_ms, result, table=orders.key))
-        run_of(dagster_lake, instance, log)
-        assert (
-            newest_facts(instance, [orders])[orders.key].values["lakehouse/state"][
-                "last_compaction_ms"
-            ]
-            == stayed_ms
-        )
+    log.optimize(["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}').store_data()
+    run_of(dagster_lake, instance, log)
+    assert (
+        newest_facts(instance, [orders])[orders.key].values["lakehouse/state"]["last_compaction_ms"]
+        == START_MS + 2 * MINUTE_MS
+    )
 
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(

@@ -20,11 +20,13 @@ from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.base.clock import now_ms
 from lakehouse.base.operation import Pause
 from lakehouse.base.text import DAY_MS
+from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.sensor import (
     COST_TAG,
     compaction_sensor,
     read_cursor,
 )
+from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import pause_table, record_operation
 from lakehouse_tests.counting_store import CountingStore
@@ -54,6 +56,7 @@ FACTS = {
     "mergeable_file_count": 10,
     "files_after": 11,
     "estimate_usd": 0.01,
+    "usd_per_opening": usd_per_opening(DEFAULT_PRICES, on_s3=False),
 }
 
 
@@ -96,7 +99,9 @@ def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(
 ) -> None:
     # A hundred times the default, and so is its cost.
     dear = replace(orders, prices=Prices(usd_per_vcpu_hour=11))
-    materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
+    opening_usd = usd_per_opening(dear.prices, on_s3=False)
+    priced = {"estimate_usd": 1.0, "usd_per_opening": opening_usd}
+    materialized(instance, dear, version=7, **(FACTS | priced))
     materialized(instance, latest_orders, version=7, **FACTS)
     read_by(instance, totals, 2)
     read_by(instance, DAILY, 3)

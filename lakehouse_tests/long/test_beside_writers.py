@@ -71,7 +71,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         now = lake.facts(events.key)
         assert now is not None
-        return real(lake, spark, before, now, commit)
+        return real(lake, spark, before, now.snapshot, commit)
 
     monkeypatch.setattr(run, "verify", after_other_writes)
     every_row = replace(events, compaction=Compaction(verify="content"))

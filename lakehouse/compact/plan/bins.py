@@ -31,8 +31,6 @@ from lakehouse.delta.snapshot import (
     types_by_name,
 )
 
-StatementKind = Literal["packing", "z-ordering", "clustering", "purge"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
@@ -46,7 +44,7 @@ class Statement:
     - `purge`: REORG APPLY (PURGE). Rewrites every file with deleted rows, without these rows.
     """
 
-    kind: StatementKind
+    kind: Literal["packing", "z-ordering", "clustering", "purge"]
     up_to_bytes: int
     columns: tuple[str, ...] = ()
     smaller_than_bytes: int = 0

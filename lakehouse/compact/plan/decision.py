@@ -39,7 +39,6 @@ from lakehouse.base.operation import NetBenefit, Pause, UpkeepOperation
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
 from lakehouse.compact.plan.compaction import CompactionPlan
-from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.compact.plan.history import (
     NO_REWRITES,
     TRIES_ALLOWED,
@@ -48,7 +47,6 @@ from lakehouse.compact.plan.history import (
     pause_hours,
 )
 from lakehouse.declare.policies import BySensor, Compaction
-from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import Snapshot, files_with_vectors, row_total
 
@@ -170,7 +168,7 @@ class TableState:
       if no writer commits before. Until then, nothing can be merged. `None`: they apply now.
     - `rewrites`: the pointless rewrites of the table, for the circuit breaker.
     - `engine`: what would compact the table now, `spark` or `deltalake`.
-    - `on_s3`: whether the table is on S3, where opening a file costs requests.
+    - `usd_per_opening`: the price of opening one file for a read, at the table's prices.
     """
 
     table: str
@@ -191,8 +189,7 @@ class TableState:
     cold_from_ms: int | None = None
     rewrites: Rewrites = NO_REWRITES
     engine: str | None = None
-    prices: Prices = DEFAULT_PRICES
-    on_s3: bool = False
+    usd_per_opening: float | None = None
 
     def read_by(self, readers: Readers) -> "TableState":
         """The state with the figures of the table's readers."""
@@ -203,11 +200,10 @@ class TableState:
         """Benefit and cost of a compaction at the table's prices; `None` if unknown."""
         if self.file_count is None or self.files_after is None:
             return None
-        if self.reads_per_day is None or self.estimate_usd is None:
+        if self.reads_per_day is None or self.estimate_usd is None or self.usd_per_opening is None:
             return None
         openings_saved = max(0, self.file_count - self.files_after)
-        usd = usd_per_opening(self.prices, on_s3=self.on_s3)
-        usd_per_day = self.reads_per_day * openings_saved * usd
+        usd_per_day = self.reads_per_day * openings_saved * self.usd_per_opening
         return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
 
 
@@ -237,7 +233,6 @@ def state_of(
         estimate_usd=plan.estimate.usd,
         cold_from_ms=cold_from_ms,
         engine=plan.engine,
-        on_s3=snapshot.on_s3,
     )
 
 

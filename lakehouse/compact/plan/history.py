@@ -347,7 +347,7 @@ def assess_breaker(
     recorded before a clock was set back, and are ignored.
     """
     ended = [each for each in compactions if each.ended_ms <= now_ms]
-    closed_ms = last_success_ms(ended) or 0
+    closed_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     failures = [
         each for each in failed_of(ended) if each.ended_ms >= closed_ms and not each.by_person
     ]
@@ -384,10 +384,10 @@ def pause_hours(count: int) -> int:
     return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
-def last_success_ms(compactions: Iterable[UpkeepOperation]) -> int | None:
-    """The time of the newest compaction that succeeded; `None` without one."""
-    succeeded = (each.ended_ms for each in compactions if each.result == "succeeded")
-    return max(succeeded, default=None)
+def last_compaction_ms(history: Commits) -> int | None:
+    """The time of our newest compaction, even if it was undone; `None` if the log has none."""
+    times = (commit.committed_ms for commit in history.commits if _is_ours(commit))
+    return max(times, default=None)
 
 
 def failed_of(compactions: Iterable[UpkeepOperation]) -> list[UpkeepOperation]:

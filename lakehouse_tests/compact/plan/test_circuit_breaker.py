@@ -16,7 +16,7 @@ from lakehouse.compact.plan.history import (
     Rewrites,
     assess_breaker,
     find_rewrites,
-    last_success_ms,
+    last_compaction_ms,
 )
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse_tests.support.example_histories import failed
@@ -237,7 +237,8 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
     assert log.rewrites.times == 0
 
 
-def test_the_last_success_is_recorded_and_a_failure_after_a_commit_is_none() -> None:
-    compactions = [tried("succeeded", 1), tried("failed", 2), tried("conflict", 3)]
-    assert last_success_ms(compactions) == NOON + HOUR
-    assert last_success_ms(compactions[1:]) is None
+def test_the_last_compaction_is_the_newest_of_ours_in_the_log() -> None:
+    log = Log().append(4).optimize(ours=True).append(4).optimize()
+    history = Commits(table="bronze/t", commits=tuple(log.commits))
+    assert last_compaction_ms(history) == NOON + 1
+    assert last_compaction_ms(Commits(table="bronze/t", commits=tuple(again(1).commits))) is None

@@ -18,7 +18,9 @@ from lakehouse.compact.plan.decision import (
     Try,
     decide_fleet,
 )
+from lakehouse.compact.plan.estimate import usd_per_opening
 from lakehouse.declare.policies import Compaction
+from lakehouse.declare.prices import DEFAULT_PRICES
 from lakehouse_tests.support.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000
@@ -105,6 +107,7 @@ def worthy(
         files_after=5,
         reads_per_day=reads,
         estimate_usd=usd,
+        usd_per_opening=usd_per_opening(DEFAULT_PRICES, on_s3=False),
     )
     return replace(made, due_since_ms=since, **more)  # type: ignore[arg-type]
 

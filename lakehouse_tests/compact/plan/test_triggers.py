@@ -218,8 +218,10 @@ def test_an_opening_costs_its_seconds_and_its_requests() -> None:
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
     figures = {"reads_per_day": 24, "file_count": 101, "files_after": 1, "estimate_usd": 0.001}
-    worth = TableState(table="bronze/orders", on_s3=True, **figures).net_benefit  # type: ignore[arg-type]
+    opening_usd = usd_per_opening(DEFAULT_PRICES, on_s3=True)
+    state = TableState(table="bronze/orders", usd_per_opening=opening_usd, **figures)  # type: ignore[arg-type]
+    worth = state.net_benefit
     assert worth is not None
-    benefit = 24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True)
+    benefit = 24 * 100 * opening_usd
     assert worth.benefit_usd_per_day == pytest.approx(benefit)
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)
