@@ -11,13 +11,13 @@ days). Two kinds of failures are counted separately:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
 from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
-from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.compact.plan.estimate import requests
@@ -352,7 +352,7 @@ def assess_breaker(
         each for each in failed_of(ended) if each.ended_ms >= closed_ms and not each.by_person
     ]
     failed = {each.run: each for each in failures}.values()
-    causes = list[tuple[int, Explanation]]()
+    causes = list[BreakerState]()
     if len(failed) >= TRIES_ALLOWED:
         newest = failures[-1]
         error = newest.why.strip().partition("\n")[0]
@@ -364,19 +364,19 @@ def assess_breaker(
             "seconds": f"{sum(each.seconds or 0.0 for each in failed):.1f}",
             "why": error,
         }
-        causes.append(_pause_after(Reason.BREAKER_OPEN, len(failed), newest.ended_ms, **numbers))
+        causes.append(_open_breaker(Reason.BREAKER_OPEN, len(failed), newest.ended_ms, **numbers))
     if rewrites.times >= TRIES_ALLOWED and closed_ms <= rewrites.last_ms <= now_ms:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         causes.append(
-            _pause_after(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers)
+            _open_breaker(Reason.REWRITE_LOOP, rewrites.times, rewrites.last_ms, **numbers)
         )
     if not causes:
         return None
-    retry_at_ms, explanation = max(causes, key=itemgetter(0))
-    if now_ms < retry_at_ms:
-        return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
-    half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
-    return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
+    breaker = max(causes, key=attrgetter("retry_at_ms"))
+    if now_ms < breaker.retry_at_ms:
+        return breaker
+    half = Reason.HALF_OPEN.explain(retry_at=breaker.retry_at_ms, why=breaker.sentence)
+    return replace(breaker, position="half open", explanation=half)
 
 
 def pause_hours(count: int) -> int:
@@ -428,15 +428,14 @@ def find_rewrites(history: Commits) -> Rewrites:
     return max(series.values(), key=_SEVERITY, default=NO_REWRITES)
 
 
-def _pause_after(
-    reason: Reason, count: int, last_ms: int, **numbers: object
-) -> tuple[int, Explanation]:
-    """The time of the next attempt after `count` failures in a row, and the reason to wait."""
+def _open_breaker(reason: Reason, count: int, last_ms: int, **numbers: object) -> BreakerState:
+    """The breaker after `count` failures in a row, of which the last one was at `last_ms`."""
     hours = pause_hours(count)
     retry_at_ms = last_ms + hours * HOUR_MS
-    return retry_at_ms, reason.explain(
+    explanation = reason.explain(
         count=count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **numbers
     )
+    return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
 
 
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
