@@ -21,7 +21,7 @@ from lakehouse.assets.dagster_records import (
 )
 from lakehouse.assets.keys import compaction_key
 from lakehouse.assets.metadata import sensed_state
-from lakehouse.assets.runs import repeated_by_person
+from lakehouse.assets.runs import machine_tag, repeated_by_person
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Transient
 from lakehouse.base.operation import UpkeepOperation
@@ -37,7 +37,7 @@ from lakehouse.compact.plan.decision import (
     count_reads,
     decide_fleet,
     describe,
-    run_key,
+    state_key,
 )
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
@@ -45,9 +45,7 @@ from lakehouse.lake.state_tables import pauses
 from lakehouse.store import TimeBudget
 
 COST_TAG = "lakehouse/estimate_usd"
-_RUN_KEY = "dagster/run_key"
-_TABLE = "lakehouse/table"
-_VERSION = "lakehouse/version"
+_STATE = machine_tag("state")
 
 
 def read_cursor(cursor: str | None) -> Mapping[str, int]:
@@ -142,30 +140,21 @@ def _tries(instance: dg.DagsterInstance, states: Sequence[TableState]) -> Mappin
     run has the same tags, and counts only if it succeeded.
     """
     present = {
-        _state_in(run_key(state, 1)): state
+        state_key(state): state.table
         for state in states
         if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)
     }
     tries = defaultdict[str, list[Try]](list)
     if not present:
         return tries
-    tags_of_states = {
-        _TABLE: [state.table for state in present.values()],
-        _VERSION: [str(state.version) for state in present.values()],
-    }
-    for record in ended_runs(instance, tags_of_states):
+    for record in ended_runs(instance, {_STATE: [*present]}):
         run = record.dagster_run
-        state = present.get(_state_in(run.tags.get(_RUN_KEY, "")))
-        if state is None or (repeated_by_person(run.tags) and not run.is_success):
+        if repeated_by_person(run.tags) and not run.is_success:
             continue
         ended_seconds = record.end_time or record.update_timestamp.timestamp()
-        tries[state.table].append(Try(succeeded=run.is_success, ended_ms=int(ended_seconds * 1000)))
+        ended = Try(succeeded=run.is_success, ended_ms=int(ended_seconds * 1000))
+        tries[present[run.tags[_STATE]]].append(ended)
     return tries
-
-
-def _state_in(key: str) -> str:
-    """The part of a run key that names a table's state, without the number of the try."""
-    return key.rpartition("/")[0]
 
 
 # Seconds between two ticks.
@@ -226,8 +215,9 @@ def compaction_sensor(
 def _request(decision: Decision, asset_key: dg.AssetKey) -> dg.RunRequest:
     state = decision.state
     tags = {
-        _TABLE: state.table,
-        _VERSION: str(state.version),
+        _STATE: state_key(state),
+        "lakehouse/table": state.table,
+        "lakehouse/version": str(state.version),
         "lakehouse/mergeable_files": str(state.mergeable_file_count),
     }
     if state.estimate_usd is not None:

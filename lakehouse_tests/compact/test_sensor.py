@@ -9,7 +9,7 @@ from dagster import DagsterEventType, SensorResult
 
 from lakehouse.assets.keys import compaction_key, table_key
 from lakehouse.assets.resources import spark_resource
-from lakehouse.assets.runs import recorded_process
+from lakehouse.assets.runs import machine_tag, recorded_process
 from lakehouse.base.operation import Pause
 from lakehouse.base.processes import identify
 from lakehouse.compact.asset import compaction_asset
@@ -47,7 +47,7 @@ def asks_once(instance: dg.DagsterInstance) -> dg.RunRequest:
 
 def tries(*numbers: int) -> list[str]:
     """The run keys of these tries to compact version 7."""
-    return [f"compaction/bronze/orders/version=7/try={number}" for number in numbers]
+    return [f"compaction/bronze/orders/version=7/attempt={number}" for number in numbers]
 
 
 def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> None:
@@ -65,6 +65,7 @@ def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> 
     request = asks_once(instance)
     assert (request.asset_selection, [request.run_key]) == ([compaction_key(orders)], tries(1))
     assert request.tags == {
+        machine_tag("state"): "compaction/bronze/orders/version=7",
         "lakehouse/table": "bronze/orders",
         "lakehouse/version": "7",
         "lakehouse/mergeable_files": "4",
@@ -104,7 +105,7 @@ def test_tries_of_another_state_do_not_count(instance: dg.DagsterInstance) -> No
     keys_until_it_waits(instance, FAILS, FAILS, FAILS)
     assert "failed 3 times" in skip_text(tick(instance))
     materialized(instance, orders, version=7, committed_ms=5, mergeable_file_count=4)
-    key = "compaction/bronze/orders/version=7/committed_ms=5/try=1"
+    key = "compaction/bronze/orders/version=7/committed_ms=5/attempt=1"
     assert asks_once(instance).run_key == key
     ended(instance, requested(instance, asks_once(instance)), DagsterEventType.RUN_SUCCESS)
     assert "was already requested" in skip_text(tick(instance))

@@ -337,7 +337,7 @@ def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
         state=state,
         explanation=waits or finding,
         finding=finding,
-        run_key=None if waits else run_key(state, len(candidate.tries) + 1),
+        run_key=None if waits else f"{state_key(state)}/attempt={len(candidate.tries) + 1}",
         due_since_ms=due_since_ms,
         is_overdue=(
             not waits and due_since_ms is not None and now_ms - due_since_ms >= _PATIENCE_MS
@@ -345,10 +345,10 @@ def _decide_table(candidate: CompactionCandidate, *, now_ms: int) -> Decision:
     )
 
 
-def run_key(state: TableState, number: int) -> str:
-    """The run key of try `number` (from 1) of a table's present version."""
+def state_key(state: TableState) -> str:
+    """Identifies a table at its present version, also after the table was created again."""
     committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
-    return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
+    return f"compaction/{state.table}/version={state.version}{committed}"
 
 
 def _nothing_to_do(

@@ -70,7 +70,7 @@ def test_one_table(
     number: int | None,
 ) -> None:
     found = decided(table, tries, in_flight)
-    run_key = number and f"compaction/a/version=7/try={number}"
+    run_key = number and f"compaction/a/version=7/attempt={number}"
     assert (found.reason, found.run_key, found.request) == (reason, run_key, number is not None)
     assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
 
