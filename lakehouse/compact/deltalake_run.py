@@ -54,22 +54,22 @@ from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.snapshot import DataFile, Snapshot
 from lakehouse.lake.commits import (
     Actions,
-    Location,
     commit_after_newest,
     encoded,
     file_action,
     storage_errors,
-    table_location,
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.errors import first_line
-from lakehouse.store import DiskStore, S3Store
+from lakehouse.store import DiskStore, S3Store, Store
 from lakehouse.store.s3 import download, upload
 
 if TYPE_CHECKING:
     from deltalake import WriterProperties
 
 Inputs = Mapping[str, DataFile]
+# A table's store, also of a table of other programs, and the prefix of its files there.
+Location = tuple[Store, str]
 # A link in the workshop to the table's folder. Files at paths that deltalake does not respell are
 # read through this one link, because a link per file takes longer than the rest of a compaction.
 _LINK = "table"
@@ -99,7 +99,9 @@ def compact_by_deltalake(
             does not show it.
     """
     key = snapshot.table
-    with table_location(lake, key) as location, _workshop(lake, key) as folder:
+    store, name = lake.store.place_of(key)
+    location = (store, f"{name}/" if name else "")
+    with _workshop(lake, key) as folder:
         inputs = _fetch(planned, folder, location, Path(lake.table_uri(key)).absolute())
         with storage_errors(f"compaction of {key}"):
             _write_log(inputs, folder, planned, snapshot)
@@ -116,7 +118,7 @@ def compact_by_deltalake(
         if misread is not None:
             raise UnreadableFileError(f'compaction of {key}: {misread}. Use engine="spark"')
         with _delivered(folder, written, location):
-            _commit(lake, snapshot, planned, actions, location)
+            _commit(lake, snapshot, planned, actions)
 
 
 @contextmanager
@@ -236,13 +238,7 @@ def _copy_file(folder: Path, name: str, location: Location) -> None:
     store.copy(written, f"{prefix}{name}", of=workshop)
 
 
-def _commit(
-    lake: Lake,
-    snapshot: Snapshot,
-    planned: CompactionPlan,
-    actions: Actions,
-    location: Location,
-) -> None:
+def _commit(lake: Lake, snapshot: Snapshot, planned: CompactionPlan, actions: Actions) -> None:
     """Commits the actions to the table (step 4)."""
     planned_paths = {file.path for bin_ in planned.bins for file in bin_.files}
 
@@ -257,7 +253,7 @@ def _commit(
                 f"another writer removed {len(removed_paths)} of the planned files"
             )
 
-    commit_after_newest(lake, snapshot, location, actions, check)
+    commit_after_newest(lake, snapshot, actions, check)
 
 
 _SPARK_VERSION = b"org.apache.spark.version"

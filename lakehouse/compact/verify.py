@@ -50,7 +50,6 @@ from lakehouse.lake.commits import (
     commit_after_newest,
     commit_info,
     file_actions,
-    table_location,
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.spark import functions as F  # noqa: N812
@@ -360,8 +359,7 @@ def undo(lake: Lake, before: Snapshot, commit: Commit, added: Side, why: str) ->
         adds = adds_at(lake.store, before.table, version, {*commit.removed_paths})
         actions = [restore, *removes, *({"add": {**add, "dataChange": True}} for add in adds)]
         compacted = replace(before, version=commit.version)
-        with table_location(lake, before.table) as location:
-            commit_after_newest(lake, compacted, location, actions, refuse)
+        commit_after_newest(lake, compacted, actions, refuse)
     except _OvertakenError:
         return (
             f"{problem}. Nothing is restored, because another writer has committed after version "

@@ -33,7 +33,7 @@ from lakehouse.delta.protocol import checkpoint_interval
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
 from lakehouse.spark.server.log_store import is_conditional, log_store_setting
-from lakehouse.store import S3Store, Store, store_at
+from lakehouse.store import S3Store, store_at
 from lakehouse.store.s3 import TAKEN, s3_place
 
 if TYPE_CHECKING:
@@ -91,33 +91,10 @@ def refuse_unsafe_storage(lake: Lake, table_key: str | None = None, *, asked: st
 
 
 Actions = list[dict[str, Any]]
-Location = tuple[Store, str]
 # After each version that another writer created first, the log is read again.
 _VERSIONS_TRIED = 50
 _NONE: Mapping[str, str] = {}
 PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
-
-
-@contextmanager
-def table_location(lake: Lake, key: str) -> Iterator[Location]:
-    """A table's store and prefix, through which its log may be written, for a block.
-
-    For a mounted table this is the mounted store, because a `MountedStore` refuses writes to tables
-    of other programs. After the block, the object that tests S3's conditional writes in such a
-    table's folder is deleted. The lake's own stays, because each process uses it.
-    """
-    store, folder = lake.store.place_of(key)
-    is_foreign = key in lake.elsewhere and isinstance(store, S3Store)
-    if is_foreign:
-        # The credentials may only allow writes below the table's folder, so that folder becomes the
-        # store's own prefix.
-        store = store_at(f"s3://{store.bucket}/{folder}")
-        folder = ""
-    try:
-        yield store, f"{folder}/" if folder else ""
-    finally:
-        if is_foreign:
-            store.delete_each([TAKEN])
 
 
 def commit_info(
@@ -229,10 +206,24 @@ def refuse_deleted_rows(key: str, files: Iterable[DataFile]) -> None:
             )
 
 
-def create_version(location: Location, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Creates a version of a table unless it exists; returns whether this call created it."""
-    store, prefix = location
-    return store.put_if_absent(f"{prefix}_delta_log/{version:020}.json", encoded(actions))
+def create_version(lake: Lake, key: str, version: int, actions: Actions) -> bool:
+    """Creates a version of a table unless it exists; returns whether this call created it.
+
+    In the folder of a table of other programs, the object that tests S3's conditional writes is
+    deleted afterwards. The lake's own stays, because each process uses it.
+    """
+    store, name = lake.store.place_of(f"{key}/_delta_log/{version:020}.json")
+    data = encoded(actions)
+    if key not in lake.elsewhere or not isinstance(store, S3Store):
+        return store.put_if_absent(name, data)
+    # The credentials may only allow writes below the table's folder, so that folder becomes the
+    # store's own prefix.
+    folder, slash, file = name.rpartition("_delta_log/")
+    store = store_at(f"s3://{store.bucket}/{folder}")
+    try:
+        return store.put_if_absent(f"{slash}{file}", data)
+    finally:
+        store.delete_each([TAKEN])
 
 
 def encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
@@ -241,11 +232,7 @@ def encoded(actions: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def commit_after_newest(
-    lake: Lake,
-    snapshot: Snapshot,
-    location: Location,
-    actions: Actions,
-    check: Callable[[Snapshot], None],
+    lake: Lake, snapshot: Snapshot, actions: Actions, check: Callable[[Snapshot], None]
 ) -> int:
     """Commits after the newest version; returns the created version.
 
@@ -259,7 +246,7 @@ def commit_after_newest(
     [mark] = [action["commitInfo"]["userMetadata"] for action in actions if "commitInfo" in action]
     version = snapshot.version
     for _ in range(_VERSIONS_TRIED):
-        if create_version(location, version + 1, actions):
+        if create_version(lake, snapshot.table, version + 1, actions):
             return version + 1
         newest = lake.facts(snapshot.table)
         if newest is None or newest.snapshot.version <= version:

@@ -56,7 +56,6 @@ from lakehouse.lake.commits import (
     refuse_deleted_rows,
     refuse_unsafe_storage,
     storage_errors,
-    table_location,
 )
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store
@@ -151,8 +150,7 @@ class StateTable:
     def _create(self, lake: Lake) -> TableFacts:
         shape = new_table(self._schema, properties=_PROPERTIES)
         actions = [commit_info("CREATE TABLE", -1, {}), *shape]
-        with table_location(lake, self._key) as location:
-            create_version(location, 0, actions)
+        create_version(lake, self._key, 0, actions)
         facts = lake.facts(self._key)
         assert facts is not None
         return facts
@@ -231,8 +229,7 @@ class StateTable:
                 raise _MergedByAnotherError
 
         lake.store.put(f"{self._key}/{path}", data)
-        with table_location(lake, self._key) as location:
-            commit_after_newest(lake, snapshot, location, actions, check)
+        commit_after_newest(lake, snapshot, actions, check)
 
     def _write_checkpoint(self, lake: Lake) -> None:
         """Writes a checkpoint and deletes expired log files, so that the log stays short."""

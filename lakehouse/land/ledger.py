@@ -57,7 +57,6 @@ from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.commits import (
     commit_after_newest,
     commit_info,
-    table_location,
     transaction_action,
 )
 from lakehouse.lake.lake import Lake, TableSession
@@ -510,8 +509,7 @@ def end_earlier_writes(lake: Lake, table_key: str, number: int) -> TableFacts | 
     check(snapshot)
     info = commit_info("WRITE", snapshot.version, {"repeats": number, "mark": uuid4().hex})
     actions = [info, transaction_action(app_id, snapshot.transactions[app_id])]
-    with table_location(lake, table_key) as location:
-        commit_after_newest(lake, snapshot, location, actions, check)
+    commit_after_newest(lake, snapshot, actions, check)
     return lake.facts(table_key)
 
 

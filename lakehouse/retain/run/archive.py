@@ -66,7 +66,6 @@ from lakehouse.lake.commits import (
     create_version,
     delete_dead_files,
     file_actions,
-    table_location,
     transaction_action,
     with_due_checkpoint,
 )
@@ -536,11 +535,10 @@ def commit_to_archive(
         *file_actions("remove", gone, newest),
         *file_actions("add", back, state.applied),
     ]
-    with table_location(lake, key) as location:
-        if not create_version(location, number, actions):
-            raise Transient(
-                f"{key}: another run created version {number} first. Use the same command again"
-            )
+    if not create_version(lake, key, number, actions):
+        raise Transient(
+            f"{key}: another run created version {number} first. Use the same command again"
+        )
     return number
 
 
@@ -576,5 +574,4 @@ def _commit_to_table(
     metadata = {ROWS_MOVED: "archive", "plan": figures, "mark": uuid4().hex}
     info = commit_info("DELETE", snapshot.version, metadata)
     actions = [info, transaction, *file_actions("remove", files, snapshot)]
-    with table_location(lake, snapshot.table) as location:
-        return commit_after_newest(lake, snapshot, location, actions, check)
+    return commit_after_newest(lake, snapshot, actions, check)

@@ -58,7 +58,6 @@ from lakehouse.lake.commits import (
     new_table,
     refuse_deleted_rows,
     refuse_unsafe_storage,
-    table_location,
     with_due_checkpoint,
 )
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
@@ -426,11 +425,10 @@ def _commit(
         actions += [file_action("remove", file) for file in previous]
     partition = (("bucket", lake.store.bucket), ("report", inventory.name))
     actions += [file_action("add", replace(file, partition=partition)) for file in written]
-    with table_location(lake, key) as location:
-        if not create_version(location, version + 1, actions):
-            raise Transient(
-                f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
-            )
+    if not create_version(lake, key, version + 1, actions):
+        raise Transient(
+            f"{key}: another program changed the table meanwhile. Use lakehouse inventory load"
+        )
     after = lake.facts(key)
     if after is not None:
         with_due_checkpoint(lake, after)
