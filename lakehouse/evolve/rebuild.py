@@ -191,9 +191,9 @@ def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterato
             continue
         reader_facts = lake.facts(reader.key)
         transactions = {} if reader_facts is None else reader_facts.snapshot.transactions
-        consumed = derived_increments.consumed_of(facts.snapshot, transactions)
+        consumed = transactions.get(derived_increments.consume_app_id(facts.snapshot))
         if consumed is not None:
-            history = history_since(lake.store, facts.history, consumed.version)
+            history = history_since(lake.store, facts.history, consumed)
             if any(map(is_news, history.commits)):
                 yield reader.key
 
@@ -345,11 +345,11 @@ def _record(rebuild: PlannedRebuild) -> tuple[Transaction | None, Document]:
     first = rebuild.inputs[table.inputs[0].key]
     version = first.snapshot.version
     record = {**read_by_increment(table, first, version), **code}
-    consumed = derived_increments.consumed_of(first.snapshot, rebuild.facts.snapshot.transactions)
-    if consumed is not None and consumed.version >= version:
+    app_id = derived_increments.consume_app_id(first.snapshot)
+    consumed = rebuild.facts.snapshot.transactions.get(app_id)
+    if consumed is not None and consumed >= version:
         history_since_consumed(session.lake, table, first, rebuild.facts, consumed)
         return None, record
-    app_id = derived_increments.consume_app_id(first.snapshot)
     return Transaction(app_id=app_id, version=version), record
 
 

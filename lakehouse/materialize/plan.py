@@ -16,9 +16,9 @@ is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Reason
@@ -87,13 +87,6 @@ class NothingNew(Explained):
 Increment = ReadAll | ReadChanges | NothingNew
 
 
-class Consumed(NamedTuple):
-    """The version of an input that a table has consumed, and the transaction id that records it."""
-
-    app_id: str
-    version: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """How a derived table has used its input so far.
@@ -116,21 +109,7 @@ def consume_app_id(read: Snapshot) -> str:
     return f"{CONSUME}{read.table}/{read.table_id}"
 
 
-def is_consume_of(app_id: str, read: Snapshot) -> bool:
-    """Whether a transaction id records a version of this input, under any key that the input had.
-
-    A table that moves to another key keeps its table id and its versions.
-    """
-    return app_id.startswith(CONSUME) and app_id.endswith(f"/{read.table_id}")
-
-
-def consumed_of(read: Snapshot, transactions: Mapping[str, int]) -> Consumed | None:
-    """The newest consumed version of an input, under any of its keys; `None` if it was not read."""
-    candidates = [Consumed(*each) for each in transactions.items() if is_consume_of(each[0], read)]
-    return max(candidates, key=lambda each: each.version, default=None)
-
-
-def still_consumed(consumed: Consumed, commits: Iterable[Commit]) -> Consumed | None:
+def still_consumed(app_id: str, consumed: int, commits: Iterable[Commit]) -> int | None:
     """The version of an input that the table's rows come from: an older one after a RESTORE.
 
     A RESTORE removes rows, but not the transaction id that records them as `consumed`. `commits`
@@ -141,8 +120,8 @@ def still_consumed(consumed: Consumed, commits: Iterable[Commit]) -> Consumed | 
     for commit in commits:
         if restored is not None and commit.version > restored:
             continue
-        if consumed.app_id in commit.applications:
-            return consumed._replace(version=commit.applications[consumed.app_id])
+        if app_id in commit.applications:
+            return commit.applications[app_id]
         if commit.operation == "RESTORE" and not is_rebuilt:
             restored = restored_version(commit)
             if restored is None:
@@ -250,7 +229,7 @@ def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
     for commit in commits:
         if rebuilt_from(commit) is not None and not keeps_rows(commit):
             return False
-        if commit.version > 0 and any(is_consume_of(each, read) for each in commit.applications):
+        if commit.version > 0 and consume_app_id(read) in commit.applications:
             return True
     return False
 

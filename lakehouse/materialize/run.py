@@ -46,7 +46,6 @@ from lakehouse.land.run import LandingLoad
 from lakehouse.materialize.plan import (
     KEYS,
     READ_MS,
-    Consumed,
     Increment,
     NothingNew,
     ReadAll,
@@ -59,7 +58,6 @@ from lakehouse.materialize.plan import (
     code_record,
     consume_app_id,
     consumed_by_overwrite,
-    consumed_of,
     has_followed,
     merge_keys,
     plan_increment,
@@ -147,15 +145,16 @@ def next_increment(
     check_written_alike(table, commits_of(lake, target))
     version = first.snapshot.version
     transactions = {} if target is None else target.snapshot.transactions
-    recorded = consumed_of(first.snapshot, transactions)
+    app_id = consume_app_id(first.snapshot)
+    recorded = transactions.get(app_id)
     consumed = recorded
     history = first.history
     if recorded is not None:
-        consumed = still_consumed(recorded, commits_of(lake, target))
+        consumed = still_consumed(app_id, recorded, commits_of(lake, target))
     is_restored = consumed != recorded
     if consumed is not None:
         history = history_since_consumed(lake, table, first, target, consumed)
-    if is_restored and recorded is not None and recorded.version >= version:
+    if is_restored and recorded is not None and recorded >= version:
         raise Refused(
             f"write of {table.key}: a RESTORE has removed rows of it, and Delta skips a write that "
             f"records version {version} of {first.snapshot.table} again. Use `lakehouse rebuild "
@@ -165,13 +164,12 @@ def next_increment(
     has_read_changes = has_followed(first.snapshot, commits_of(lake, target))
     prefix = f"{CONSUME}{first.snapshot.table}/"
     reader = Reader(
-        read_another=any(app_id.startswith(prefix) for app_id in transactions),
+        read_another=any(each.startswith(prefix) for each in transactions),
         may_hold_all=isinstance(table.write, Merge) or not has_read_changes,
         is_append=isinstance(table.write, Append),
         is_restored=is_restored,
     )
-    consumed_version = None if consumed is None else consumed.version
-    increment = plan_increment(consumed_version, version, history, reader)
+    increment = plan_increment(consumed, version, history, reader)
     return with_archive(lake, first, increment) if isinstance(increment, ReadAll) else increment
 
 
@@ -194,7 +192,7 @@ def archived_bytes(lake: Lake, facts: TableFacts) -> int:
 
 
 def history_since_consumed(
-    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None, consumed: Consumed
+    lake: Lake, table: Table, first: TableFacts, target: TableFacts | None, consumed: int
 ) -> Commits:
     """The commits of the first input from the last `consumed` version on.
 
@@ -202,13 +200,13 @@ def history_since_consumed(
     """
     key = first.snapshot.table
     version = first.snapshot.version
-    history = history_since(lake.store, first.history, consumed.version - 1)
-    read_ms = read_ms_of(commits_of(lake, target), *consumed)
-    if consumed.version > version or history.has_replaced(consumed.version, read_ms):
+    history = history_since(lake.store, first.history, consumed - 1)
+    read_ms = read_ms_of(commits_of(lake, target), consume_app_id(first.snapshot), consumed)
+    if consumed > version or history.has_replaced(consumed, read_ms):
         # A rebuild can record only a version that is newer than the consumed version.
-        advice = f"use `lakehouse rebuild {table.key}`" if consumed.version < version else NEW_KEY
+        advice = f"use `lakehouse rebuild {table.key}`" if consumed < version else NEW_KEY
         raise Broken(
-            f"write of {table.key}: it has consumed version {consumed.version} of {key}, which no"
+            f"write of {table.key}: it has consumed version {consumed} of {key}, which no"
             f" longer exists. {key} is at version {version}: an older copy was put in its place."
             " Either put the newest log back, or, to continue with the rows of the older copy,"
             f" {advice}"

@@ -55,7 +55,7 @@ from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_s
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, PathResolver, landing_prefixes
 from lakehouse.lake.state_tables import put_records, read_records, vacuum_records
-from lakehouse.materialize.plan import consumed_of
+from lakehouse.materialize.plan import consume_app_id
 from lakehouse.store import Store, StoredFile, at_once
 from lakehouse.vacuum.inventory.plan import (
     OtherUses,
@@ -626,10 +626,10 @@ def _needed_by_readers(
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
         if not reads_changes or isinstance(reader.write, Overwrite):
             continue
-        position = consumed_of(facts.snapshot, lake_facts.transactions.get(reader.key, {}))
-        if position is None:
+        transactions = lake_facts.transactions.get(reader.key, {})
+        consumed = transactions.get(consume_app_id(facts.snapshot))
+        if consumed is None:
             continue
-        consumed = position.version
         if _ends_before(lake, facts, consumed):
             raise Broken(
                 f"vacuum of {table.key}: the log was replaced by an older copy. {reader.key} has "

@@ -11,7 +11,6 @@ from lakehouse.base.reasons import Reason
 from lakehouse.delta.commits import Commits, may_repeat_rows
 from lakehouse.materialize.plan import (
     FIRST_READ,
-    Consumed,
     Increment,
     NothingNew,
     ReadAll,
@@ -286,5 +285,4 @@ def test_after_a_restore_a_table_has_consumed_less(
     restore = replace(commits[4], operation="RESTORE", parameters=restored)
     # Versions 0 to 2 with rows; then the RESTORE and the rebuild, in this order.
     commits = [*commits[:3], replace(restore, version=3), replace(commits[3], version=4)]
-    kept = still_consumed(Consumed(app_id, 5), reversed(commits))
-    assert kept == (None if version is None else Consumed(app_id, version))
+    assert still_consumed(app_id, 5, reversed(commits)) == version
