@@ -10,15 +10,13 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import IO, Any
 
 import click
-from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.status import Status
-from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehouse.base.operation import FIGURE_HEADS, figures_in
@@ -110,41 +108,31 @@ def print_grid(
     If the terminal is too narrow, the cells of the last column are printed below their rows, and
     its head is omitted. No cell is truncated.
     """
-    escaped = [[printable(cell) for cell in row] for row in rows]
-    columns = zip(heads, *escaped, strict=False)
-    widths = [max(map(len, column)) for column in columns]
-    last_column_width = console().width - sum(widths[:-1]) - _GAP * len(heads)
-    is_last_below = last_column_width < min(widths[-1], _LEAST_ROOM)
-    column_count = len(heads) - 1 if is_last_below else len(heads)
-    grid = Grid(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, _GAP - 1, 0, 0),
-        header_style="bold",
-    )
-    for head, width in zip(heads[:column_count], widths, strict=False):
-        grid.add_column(
-            head,
-            justify="right" if head in numbers else "left",
-            min_width=width if head != heads[-1] else None,
-            overflow="fold",
-        )
-    for row in escaped:
-        grid.add_row(*(Text(cell) for cell in row[:column_count]))
+    head_line, *lines = [[printable(cell) for cell in row] for row in (heads, *rows)]
+    columns = zip(head_line, *lines, strict=True)
+    *widths, last_width = [max(map(cell_len, column)) for column in columns]
     out = console()
-    if is_last_below:
-        # Rows are not folded: each is one line, and its last cell is printed below this line.
-        out.width = max(out.width, sum(widths[:column_count]) + _GAP * len(heads))
-    with out.capture() as printed:
-        out.print(grid)
-    lines = [line.rstrip() for line in printed.get().splitlines() if line.strip()]
-    # The grid has a line of heads, a rule, and one line per row.
-    cells_below = ["", "", *(row[-1] for row in escaped)] if is_last_below else []
-    for line, cell in zip_longest(lines, cells_below):
-        click.echo(line)
-        if cell:
-            console().print(Padding(Text(cell, style="dim"), (0, 0, 0, 4)))
+    indent = sum(widths) + _GAP * len(widths)
+    room = out.width - indent
+    is_last_below = room < min(last_width, _LEAST_ROOM)
+
+    def show_line(line: Sequence[str], style: str = "") -> None:
+        text = ""
+        for head, cell, width in zip(heads, line, widths, strict=False):
+            space = " " * (width - cell_len(cell))
+            text += space + cell if head in numbers else cell + space
+            text += " " * _GAP
+        last = line[-1].rjust(last_width) if heads[-1] in numbers else line[-1]
+        for part in [""] if is_last_below else Text(last).wrap(out, room):
+            show(f"{text}{part}".rstrip(), style=style)
+            text = " " * indent
+
+    show_line(head_line, "bold")
+    click.echo("─" * (indent - _GAP if is_last_below else indent + min(last_width, room)))
+    for line in lines:
+        show_line(line)
+        if is_last_below and line[-1]:
+            out.print(Padding(Text(line[-1], style="dim"), (0, 0, 0, 4)))
 
 
 def print_figures(document: Mapping[str, Any]) -> None:

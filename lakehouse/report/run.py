@@ -103,7 +103,7 @@ def _costs_by_day(charges: Iterable[Charge]) -> list[list[float]]:
     """The start of each day with charges, in ms, and its costs in USD."""
     totals = defaultdict[date, Decimal](Decimal)
     for charge in charges:
-        totals[charge.day] += charge.usd
+        totals[charge["x_day"]] += charge["BilledCost"]
     return [[int(midnight(day).timestamp()) * 1_000, float(totals[day])] for day in sorted(totals)]
 
 

@@ -12,7 +12,6 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.text import DAY_MS
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.report.run import _costs_by_day, read_report
-from lakehouse.watch.costs.plan import Charge
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 from lakehouse_tests.support.example_assets import example_lake
@@ -71,15 +70,7 @@ def test_each_log_is_read_once(store, report) -> None:
 
 def test_costs_by_day_are_in_the_order_of_days() -> None:
     charges = [
-        Charge(
-            day=date(1970, 1, day),
-            table=table,
-            owner="",
-            part="live",
-            sku="storage/STANDARD",
-            quantity=Decimal(day),
-            unit_price=Decimal("0.5"),
-        )
+        {"x_day": date(1970, 1, day), "x_table": table, "BilledCost": Decimal(day) / 2}
         for day, table in ((3, "bronze/a"), (2, "bronze/a"), (2, "bronze/b"))
     ]
     assert _costs_by_day(charges) == [[DAY_MS, 2.0], [2 * DAY_MS, 1.5]]

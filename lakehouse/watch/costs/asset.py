@@ -45,12 +45,12 @@ def chargeback_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition
                 owner=f"run {context.run.run_id}",
                 now_ms=now_ms(),
             )
-        days = sorted({str(each.day) for each in charges})
+        days = sorted({str(each["x_day"]) for each in charges})
         return dg.MaterializeResult(
             metadata={
                 "lakehouse/days": ", ".join(days) or "none",
                 "lakehouse/rows": len(charges),
-                "lakehouse/usd": float(sum(each.usd for each in charges)),
+                "lakehouse/usd": float(sum(each["BilledCost"] for each in charges)),
             }
         )
 

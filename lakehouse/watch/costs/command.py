@@ -41,7 +41,7 @@ def costs_command(table: str | None, by: str, since: datetime | None, as_json: b
     today = day_of(now_ms())
     first = today.replace(day=1) if since is None else since.date()
     recorded = read_charges(context.lake, since=first)
-    charges = [each for each in recorded if table is None or each.table == table]
+    charges = [each for each in recorded if table is None or each["x_table"] == table]
     document = costs_document(charges, by=by, since=first.isoformat())
     if as_json:
         write_json(document)

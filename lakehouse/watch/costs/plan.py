@@ -13,7 +13,6 @@ Source: FinOps Open Cost and Usage Specification 1.3, "Cost and Usage".
 from calendar import monthrange
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from json import dumps
@@ -38,59 +37,17 @@ _UNITS = {"storage": "GB-Months", "compute": "vCPU-Hours", "requests": "Requests
 GROUPS = ("table", "layer", "owner", "class")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
-    """A priced quantity of one day. `table` is empty for bytes that belong to no table.
-
-    `sku` is the priced item, for example `storage/STANDARD`, `compute/vcpu-hour` or `requests/get`.
-    For `part` and `size_bytes`, see `COLUMNS` in `costs/run.py`.
-    """
-
-    day: date
-    table: str
-    owner: str
-    part: str
-    sku: str
-    quantity: Decimal
-    unit_price: Decimal
-    size_bytes: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """What is charged: `storage`, `compute` or `requests`."""
-        return self.sku.partition("/")[0]
-
-    @property
-    def is_storage(self) -> bool:
-        """Whether it is for stored bytes, not for an operation."""
-        return self.kind == "storage"
-
-    @property
-    def layer(self) -> str:
-        """The table's layer, or an empty string."""
-        return self.table.partition("/")[0]
-
-    @property
-    def usd(self) -> Decimal:
-        """The exact cost."""
-        return _EXACT.multiply(self.quantity, self.unit_price)
-
-    @property
-    def identity(self) -> tuple[str, str, str]:
-        """Identifies the charge among the charges of its day."""
-        return self.table, self.part, self.sku
+# A priced quantity of one day: a row of the table, by column. `SkuId` is the priced item, such as
+# `storage/STANDARD`, `compute/vcpu-hour` or `requests/get`. `x_table` is empty for bytes that
+# belong to no table.
+Charge = dict[str, Any]
 
 
-def storage_charges(
-    reconciled: Reconciliation,
-    tables: Mapping[str, Table],
-    book: PriceBook,
-    *,
-    day: date,
-) -> list[Charge]:
+def storage_charges(reconciled: Reconciliation, book: PriceBook, *, day: date) -> list[Charge]:
     """The charges of one day for the bytes of an inventory, by table, part and storage class.
 
-    Bytes in a class that the book does not have are charged as STANDARD.
+    Bytes in a class that the book does not have are charged as STANDARD. `row_of` adds the other
+    columns.
     """
     shares = [(table.table, share) for table in reconciled.tables for share in table.shares]
     shares += [("", share) for share in reconciled.unclaimed]
@@ -101,16 +58,15 @@ def storage_charges(
     gb_days = Decimal(_GB * monthrange(day.year, day.month)[1])
     prices = book.usd_per_gb_month
     return [
-        Charge(
-            day=day,
-            table=table,
-            owner=tables[table].owner if table in tables else "",
-            part=part,
-            sku=f"storage/{storage_class}",
-            quantity=_rounded(_EXACT.divide(Decimal(size_bytes), gb_days)),
-            unit_price=_unit_price(prices.get(storage_class, prices[DEFAULT_CLASS])),
-            size_bytes=size_bytes,
-        )
+        {
+            "x_day": day,
+            "x_table": table,
+            "x_part": part,
+            "SkuId": f"storage/{storage_class}",
+            "ConsumedQuantity": _rounded(_EXACT.divide(Decimal(size_bytes), gb_days)),
+            "ListUnitPrice": _unit_price(prices.get(storage_class, prices[DEFAULT_CLASS])),
+            "x_bytes": size_bytes,
+        }
         for (table, part, storage_class), size_bytes in sorted(sizes.items())
         if size_bytes
     ]
@@ -121,7 +77,7 @@ def operation_charges(
 ) -> list[Charge]:
     """The charges for operations, summed by the day of their end, table, kind and priced item.
 
-    `tables` must contain the tables of all operations.
+    `tables` must contain the tables of all operations. `row_of` adds the other columns.
     """
     quantities = defaultdict[tuple[date, str, str, str, Decimal], Decimal](Decimal)
     for operation in operations:
@@ -130,15 +86,15 @@ def operation_charges(
         for sku, quantity, unit_price in _priced_items(operation, prices, book):
             quantities[day, operation.table, operation.kind, sku, unit_price] += quantity
     return [
-        Charge(
-            day=day,
-            table=table,
-            owner=tables[table].owner,
-            part=kind,
-            sku=sku,
-            quantity=quantity,
-            unit_price=unit_price,
-        )
+        {
+            "x_day": day,
+            "x_table": table,
+            "x_part": kind,
+            "SkuId": sku,
+            "ConsumedQuantity": quantity,
+            "ListUnitPrice": unit_price,
+            "x_bytes": None,
+        }
         for (day, table, kind, sku, unit_price), quantity in quantities.items()
         if quantity
     ]
@@ -161,15 +117,52 @@ def _priced_items(
         yield f"requests/{price_class}", _rounded(Decimal(count)), unit_price
 
 
+def row_of(
+    charge: Charge, tables: Mapping[str, Table], *, account: str, region: str
+) -> dict[str, Any]:
+    """A charge with all columns. `account` is the lake's address, `region` that of the prices."""
+    table = charge["x_table"]
+    layer = table.partition("/")[0]
+    owner = tables[table].owner if table in tables else ""
+    start = midnight(charge["x_day"])
+    month = start.replace(day=1)
+    tags = {"layer": layer, "owner": owner}
+    kind = _kind(charge)
+    usd = _EXACT.multiply(charge["ConsumedQuantity"], charge["ListUnitPrice"])
+    return {
+        **charge,
+        "BillingAccountId": account,
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": month,
+        "BillingPeriodEnd": (month + timedelta(days=31)).replace(day=1),
+        "ChargePeriodStart": start,
+        "ChargePeriodEnd": start + timedelta(days=1),
+        "ChargeCategory": "Usage",
+        "ServiceCategory": "Compute" if kind == "compute" else "Storage",
+        "RegionId": region,
+        "SubAccountId": layer or None,
+        "ResourceId": f"{account}/{table}" if table else account,
+        "ResourceName": table or OUTSIDE,
+        "Tags": dumps({name: value for name, value in tags.items() if value}),
+        "ConsumedUnit": _UNITS[kind],
+        "PricingQuantity": charge["ConsumedQuantity"],
+        "PricingUnit": _UNITS[kind],
+        "ContractedUnitPrice": charge["ListUnitPrice"],
+        **dict.fromkeys(("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"), usd),
+        "x_owner": owner,
+    }
+
+
 def updated(recorded: Sequence[Charge], current: Sequence[Charge]) -> list[Charge]:
     """The charges of a day after a run, in a fixed order.
 
     Current charges for storage replace all recorded ones. A current charge for operations replaces
-    the recorded one of the same identity. What is recorded but no longer known stays.
+    the recorded one of the same table, part and priced item. What is recorded but no longer known
+    stays.
     """
-    has_storage = any(each.is_storage for each in current)
-    kept = [each for each in recorded if not (has_storage and each.is_storage)]
-    charges = {each.identity: each for each in (*kept, *current)}
+    has_storage = any(map(_is_storage, current))
+    kept = [each for each in recorded if not (has_storage and _is_storage(each))]
+    charges = {(each["x_table"], each["x_part"], each["SkuId"]): each for each in (*kept, *current)}
     return [charges[key] for key in sorted(charges)]
 
 
@@ -179,21 +172,19 @@ def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> Documen
     Groups are by descending cost. `size_bytes` are the stored bytes on the newest day with an
     inventory; null if no charge is for storage.
     """
-    days = {each.day for each in charges}
-    stored_days = {each.day for each in charges if each.is_storage}
+    days = {each["x_day"] for each in charges}
+    stored_days = {each["x_day"] for each in charges if _is_storage(each)}
     newest_day = max(stored_days, default=None)
     groups = dict[str, list[Charge]]()
     for charge in charges:
         groups.setdefault(_group(charge, by), []).append(charge)
     sums = list[Document]()
     for name, group in sorted(groups.items()):
-        sizes = [
-            each.size_bytes or 0 for each in group if each.is_storage and each.day == newest_day
-        ]
+        stored = [each for each in group if _is_storage(each) and each["x_day"] == newest_day]
         usd = {
-            f"{kind}_usd": _total(each for each in group if each.kind == kind) for kind in _UNITS
+            f"{kind}_usd": _total(each for each in group if _kind(each) == kind) for kind in _UNITS
         }
-        size_bytes = sum(sizes) if sizes else None
+        size_bytes = sum(each["x_bytes"] for each in stored) if stored else None
         sums.append({"name": name, "size_bytes": size_bytes, **usd, "usd": _total(group)})
     sums.sort(key=lambda each: -each["usd"])
     return {
@@ -204,55 +195,6 @@ def costs_document(charges: Sequence[Charge], *, by: str, since: str) -> Documen
         "usd": _total(charges),
         "groups": sums,
     }
-
-
-def row_of(charge: Charge, *, lake: str, region: str) -> dict[str, Any]:
-    """The row of a charge. `lake` is the lake's address, and `region` that of the prices."""
-    start = midnight(charge.day)
-    month = start.replace(day=1)
-    tags = {"layer": charge.layer, "owner": charge.owner}
-    return {
-        "BillingAccountId": lake,
-        "BillingCurrency": "USD",
-        "BillingPeriodStart": month,
-        "BillingPeriodEnd": (month + timedelta(days=31)).replace(day=1),
-        "ChargePeriodStart": start,
-        "ChargePeriodEnd": start + timedelta(days=1),
-        "ChargeCategory": "Usage",
-        "ServiceCategory": "Compute" if charge.kind == "compute" else "Storage",
-        "RegionId": region,
-        "SubAccountId": charge.layer or None,
-        "ResourceId": f"{lake}/{charge.table}" if charge.table else lake,
-        "ResourceName": charge.table or OUTSIDE,
-        "SkuId": charge.sku,
-        "Tags": dumps({name: value for name, value in tags.items() if value}),
-        "ConsumedQuantity": charge.quantity,
-        "ConsumedUnit": _UNITS[charge.kind],
-        "PricingQuantity": charge.quantity,
-        "PricingUnit": _UNITS[charge.kind],
-        "ListUnitPrice": charge.unit_price,
-        "ContractedUnitPrice": charge.unit_price,
-        **dict.fromkeys(("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"), charge.usd),
-        "x_day": charge.day,
-        "x_table": charge.table,
-        "x_owner": charge.owner,
-        "x_part": charge.part,
-        "x_bytes": charge.size_bytes,
-    }
-
-
-def charge_of(row: Mapping[str, Any]) -> Charge:
-    """The charge from which `row_of` made this row."""
-    return Charge(
-        day=row["x_day"],
-        table=row["x_table"],
-        owner=row["x_owner"],
-        part=row["x_part"],
-        sku=row["SkuId"],
-        quantity=row["ConsumedQuantity"],
-        unit_price=row["ListUnitPrice"],
-        size_bytes=row["x_bytes"],
-    )
 
 
 def midnight(day: date) -> datetime:
@@ -277,16 +219,25 @@ def _rounded(value: Decimal) -> Decimal:
 
 
 def _total(charges: Iterable[Charge]) -> float:
-    return float(round(sum((each.usd for each in charges), Decimal(0)), 9))
+    return float(round(sum((each["BilledCost"] for each in charges), Decimal(0)), 9))
+
+
+def _kind(charge: Charge) -> str:
+    """What is charged: `storage`, `compute` or `requests`."""
+    return charge["SkuId"].partition("/")[0]
+
+
+def _is_storage(charge: Charge) -> bool:
+    return _kind(charge) == "storage"
 
 
 def _group(charge: Charge, by: str) -> str:
     match by:
         case "table":
-            return charge.table or OUTSIDE
+            return charge["ResourceName"]
         case "layer":
-            return charge.layer or OUTSIDE
+            return charge["SubAccountId"] or OUTSIDE
         case "owner":
-            return charge.owner or "(no owner)"
+            return charge["x_owner"] or "(no owner)"
         case _:
-            return charge.sku.partition("/")[2] if charge.is_storage else "(operations)"
+            return charge["SkuId"].partition("/")[2] if _is_storage(charge) else "(operations)"

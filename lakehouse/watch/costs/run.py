@@ -14,7 +14,7 @@ import io
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,7 +34,6 @@ from lakehouse.spark.temporary_confs import PARTITIONS_OVERWRITTEN, session_conf
 from lakehouse.vacuum.inventory.run import known_inventories, reconcile_inventory
 from lakehouse.watch.costs.plan import (
     Charge,
-    charge_of,
     day_of,
     midnight,
     operation_charges,
@@ -91,6 +90,8 @@ COLUMNS = pa.schema(
         "x_bytes": pa.int64(),
     }
 )
+# A data file has all columns except the partition.
+_STORED = pa.schema([each for each in COLUMNS if each.name != "x_day"])
 # No column gets statistics: queries select days, which are partitions.
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
 
@@ -109,17 +110,16 @@ def write_chargeback(
         current = defaultdict[date, list[Charge]](list)
         recorded = defaultdict[date, list[Charge]](list)
         for charge in _current_charges(lake, tables, book, now_ms=now_ms):
-            current[charge.day].append(charge)
+            current[charge["x_day"]].append(charge)
         for charge in read_charges(lake, since=min(current, default=day_of(now_ms))):
-            recorded[charge.day].append(charge)
+            recorded[charge["x_day"]].append(charge)
         written = list[Charge]()
         for day in sorted(current):
             charges = updated(recorded[day], current[day])
             if charges != updated([], recorded[day]):
                 written += charges
         if written:
-            rows = [row_of(each, lake=lake.settings.root, region=book.region) for each in written]
-            table = pa.Table.from_pylist(rows, schema=COLUMNS)
+            table = pa.Table.from_pylist(written, schema=COLUMNS)
             write = FrameWrite(mode="overwrite", partition_by=["x_day"], properties=_PROPERTIES)
             with translated(), session_confs(spark, {PARTITIONS_OVERWRITTEN: "dynamic"}):
                 frame = spark.createDataFrame(table).coalesce(1)
@@ -142,7 +142,7 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
             f"{CHARGEBACK}: an earlier version wrote this table, with other columns. Move"
             f" {lake.table_uri(CHARGEBACK)} to another place; the next inventory begins a new one"
         )
-    rows = list[dict[str, Any]]()
+    charges = list[Charge]()
     for file in facts.snapshot.files:
         values = dict(file.partition)
         day = date.fromisoformat(values["x_day"] or "")
@@ -152,8 +152,8 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
         data = lake.store.read(f"{CHARGEBACK}/{unquote(file.path)}")
         # Spark may write timestamps as INT96, which Arrow reads as nanoseconds by default.
         stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
-        rows += [{**row, "x_day": day} for row in stored.to_pylist()]
-    return [charge_of(row) for row in rows]
+        charges += [{**row, "x_day": day} for row in stored.cast(_STORED).to_pylist()]
+    return charges
 
 
 def _current_charges(
@@ -167,5 +167,6 @@ def _current_charges(
     for inventory in known_inventories(lake)[:1]:
         reconciled = reconcile_inventory(lake, tables.values(), inventory, now_ms=now_ms)
         day = day_of(inventory.created_ms)
-        charges += storage_charges(reconciled, tables, book, day=day)
-    return charges
+        charges += storage_charges(reconciled, book, day=day)
+    account = lake.settings.root
+    return [row_of(each, tables, account=account, region=book.region) for each in charges]

@@ -17,7 +17,7 @@ from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 from lakehouse.lake.state_tables import record_operation
 from lakehouse.vacuum.inventory.run import scan
-from lakehouse.watch.costs.plan import Charge, row_of
+from lakehouse.watch.costs.plan import Charge
 from lakehouse.watch.costs.run import CHARGEBACK, COLUMNS, read_charges
 from lakehouse_tests.lake.test_vacuums import past_vacuum, record_vacuum
 from lakehouse_tests.log_builder import START_MS
@@ -76,21 +76,21 @@ def record_vacuum_of(lake: Lake, table: Table, ended_ms: int, *, seconds: float)
 
 def record_charges(root: Path, charges: Iterable[Charge]) -> None:
     """Writes the table of costs without Spark."""
-    rows = [row_of(each, lake="/lake", region="us-east-1") for each in charges]
-    table = pa.Table.from_pylist(rows, schema=COLUMNS)
+    table = pa.Table.from_pylist([*charges], schema=COLUMNS)
     write_deltalake(root / CHARGEBACK, table, partition_by=["x_day"])
 
 
 def sums(lake: Lake, day: date) -> dict[str, Decimal]:
     """The ledger's sums of a day, by table."""
-    return sums_of(each for each in read_charges(lake, since=day) if each.day == day)
+    return sums_of(each for each in read_charges(lake, since=day) if each["x_day"] == day)
 
 
 def sums_of(charges: Iterable[Charge]) -> dict[str, Decimal]:
     """The sums by table; objects in no table are under an empty name."""
     totals = dict[str, Decimal]()
     for charge in charges:
-        totals[charge.table] = totals.get(charge.table, Decimal(0)) + charge.usd
+        table = charge["x_table"]
+        totals[table] = totals.get(table, Decimal(0)) + charge["BilledCost"]
     return totals
 
 

@@ -6,6 +6,7 @@ from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from lakehouse.declare.prices import parse_price_book
 from lakehouse.vacuum.inventory.plan import Reconciliation, TableShares, UsageShare
 from lakehouse.watch.costs.plan import (
     Charge,
-    charge_of,
     costs_document,
     operation_charges,
     row_of,
@@ -56,16 +56,20 @@ def share(part: Part | None, size_bytes: int, storage_class: str | None = None) 
 def stored(*shares: UsageShare, unclaimed: tuple[UsageShare, ...] = ()) -> list[Charge]:
     table = TableShares(table=ORDERS.key, version=1, retention_ms=1, shares=shares)
     found = Reconciliation(tables=(table,), unclaimed=unclaimed)
-    return storage_charges(found, TABLES, BOOK, day=DAY)
+    return completed(storage_charges(found, BOOK, day=DAY))
+
+
+def charged(*operations: UpkeepOperation) -> list[Charge]:
+    return completed(operation_charges(operations, TABLES, BOOK))
+
+
+def completed(charges: list[Charge]) -> list[Charge]:
+    return [row_of(each, TABLES, account="s3://b/lake", region="us-east-1") for each in charges]
 
 
 def worked(**facts: Any) -> UpkeepOperation:
     known = {"table": ORDERS.key, "kind": "vacuum", "operation_id": "x", "ended_ms": NOON_MS}
     return UpkeepOperation(**(known | facts))  # type: ignore[arg-type]
-
-
-def row(charge: Charge) -> dict[str, Any]:
-    return row_of(charge, lake="s3://b/lake", region="us-east-1")
 
 
 def test_bytes_are_charged_by_part_and_class_for_a_day_of_their_month() -> None:
@@ -75,19 +79,23 @@ def test_bytes_are_charged_by_part_and_class_for_a_day_of_their_month() -> None:
         share(Part.LOG, 0),
         unclaimed=(share(None, 60 * GB, "A_CLASS_OF_TOMORROW"),),
     )
-    assert [(each.table, each.part, each.sku, each.usd) for each in charges] == [
+    names = ("x_table", "x_part", "SkuId", "BilledCost")
+    assert [tuple(each[name] for name in names) for each in charges] == [
         ("", "outside", "storage/A_CLASS_OF_TOMORROW", 2 * Decimal("0.023")),
         (ORDERS.key, "live", "storage/STANDARD", Decimal("0.023")),
         (ORDERS.key, "orphaned_old", "storage/STANDARD_IA", Decimal("0.0125")),
     ]
-    assert {each.owner for each in charges if each.table} == {"sales"}
+    assert {each["x_owner"] for each in charges if each["x_table"]} == {"sales"}
 
 
 def test_operations_are_summed_by_day_kind_and_item_and_the_unknown_is_not_charged() -> None:
     requests = {"GetObject": 1_000, "ListObjectsV2": 2_000, "DeleteObjects": 5}
     vacuums = [worked(vcpu_seconds=3_600.0, requests=requests), worked(vcpu_seconds=1_800.0)]
-    charges = operation_charges([*vacuums, worked(kind="compaction")], TABLES, BOOK)
-    assert {(each.part, each.sku): (each.quantity, each.usd) for each in charges} == {
+    charges = charged(*vacuums, worked(kind="compaction"))
+    assert {
+        (each["x_part"], each["SkuId"]): (each["ConsumedQuantity"], each["BilledCost"])
+        for each in charges
+    } == {
         ("vacuum", "compute/vcpu-hour"): (Decimal("1.5"), Decimal("0.165")),
         ("vacuum", "requests/get"): (1_000, Decimal("0.0004")),
         ("vacuum", "requests/put"): (2_000, Decimal("0.01")),
@@ -100,23 +108,21 @@ def test_the_cost_of_a_row_is_exactly_its_quantity_times_its_price(
     size_bytes: int, vcpu_seconds: float
 ) -> None:
     charges = stored(share(Part.LIVE, size_bytes))
-    charges += operation_charges([worked(vcpu_seconds=vcpu_seconds)], TABLES, BOOK)
-    for charge in charges:
-        found = row(charge)
+    for found in [*charges, *charged(worked(vcpu_seconds=vcpu_seconds))]:
         product = Context(prec=60).multiply(found["ConsumedQuantity"], found["ListUnitPrice"])
         for name in ("ListCost", "ContractedCost", "EffectiveCost", "BilledCost"):
             assert found[name] == product
             assert -found[name].as_tuple().exponent <= 24
-        assert charge_of(found) == charge
+        table = pa.Table.from_pylist([found], schema=COLUMNS)
+        assert table.to_pylist() == [found]
 
 
 def test_a_row_has_names_of_focus_and_custom_ones() -> None:
     with Path(__file__).with_name("focus-1.3-columns.csv").open() as file:
         focus = {each["column"] for each in DictReader(file)}
     assert {name for name in COLUMNS.names if not name.startswith("x_")} <= focus
-    [charge] = stored(share(Part.LIVE, GB))
-    found = row(charge)
-    assert [*found] == COLUMNS.names
+    [found] = stored(share(Part.LIVE, GB))
+    assert sorted(found) == sorted(COLUMNS.names)
     assert found["BillingPeriodStart"] == datetime(2026, 11, 1, tzinfo=UTC)
     assert found["BillingPeriodEnd"] == datetime(2026, 12, 1, tzinfo=UTC)
     expected = ("s3://b/lake/bronze/orders", '{"layer": "bronze", "owner": "sales"}')
@@ -125,18 +131,18 @@ def test_a_row_has_names_of_focus_and_custom_ones() -> None:
 
 def test_what_is_recorded_but_no_longer_known_stays() -> None:
     live, orphans = stored(share(Part.LIVE, GB), share(Part.ORPHANED_OLD, GB))
-    [vacuum] = operation_charges([worked(vcpu_seconds=1.0)], TABLES, BOOK)
+    [vacuum] = charged(worked(vcpu_seconds=1.0))
     recorded = [live, orphans, vacuum]
     assert sorted(updated(recorded, []), key=recorded.index) == recorded
     [more] = stored(share(Part.LIVE, 2 * GB))
     assert updated(recorded, [more]) == [more, vacuum]
-    [longer] = operation_charges([worked(vcpu_seconds=2.0)], TABLES, BOOK)
+    [longer] = charged(worked(vcpu_seconds=2.0))
     assert updated(recorded, [longer]) == updated([live, orphans], [longer])
 
 
 def test_sums_are_by_group_and_bytes_those_of_the_newest_day() -> None:
     charges = stored(share(Part.LIVE, 30 * GB), unclaimed=(share(None, GB),))
-    charges += operation_charges([worked(vcpu_seconds=3_600.0)], TABLES, BOOK)
+    charges += charged(worked(vcpu_seconds=3_600.0))
     names = ("name", "size_bytes", "storage_usd", "compute_usd", "requests_usd", "usd")
     expected = [
         ("bronze/orders", 30 * GB, 0.023, 0.11, 0.0, 0.133),

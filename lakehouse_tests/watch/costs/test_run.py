@@ -61,7 +61,7 @@ def test_charges_equal_an_independent_sum_and_stay_once_they_are_recorded(
 
     def write(now_ms: int) -> set[date]:
         charges = write_chargeback(lake, TABLES, spark=spark, owner="a test", now_ms=now_ms)
-        return {each.day for each in charges}
+        return {each["x_day"] for each in charges}
 
     assert write(NOW) == {first}
     recorded = sums(lake, first)
