@@ -15,6 +15,7 @@ from lakehouse.cli.context import (
     print_errors,
 )
 from lakehouse.cli.output import (
+    attributes,
     bytes_text,
     count_text,
     json_option,
@@ -34,6 +35,7 @@ from lakehouse.land.plan.batches import describe_set_aside
 if TYPE_CHECKING:
     from lakehouse.cli.dagster_runs import AssetRun
 
+_OF_SNAPSHOT = ("version", "row_count", "committed_ms")
 _FIGURES = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
 
 
@@ -86,22 +88,17 @@ def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
     """
     declared = context.tables.values()
     written_here = [table for table in declared if not isinstance(table.write, Adopted)]
-    for selection in selections:
-        named = context.tables.get(selection)
-        if named and isinstance(named.write, Adopted):
+    # A table's key, also that of the folder with `location=`, or its layer selects it.
+    names = {table.key: {table.asset_key, table.key, table.layer} for table in written_here}
+    for selection in sorted({*selections}.difference(*names.values())):
+        if selection in context.tables:
             raise Refused(
                 f"materialize {selection}: other programs write this adopted table. Use lakehouse "
                 f"compact {selection} or lakehouse vacuum {selection}"
             )
-        if not any(selection in _names(table) for table in written_here):
-            near = nearest(selection, context.tables)
-            raise Refused(f"materialize {selection!r}: neither a table nor a layer; {near}")
-    return [table for table in written_here if not selections or _names(table) & {*selections}]
-
-
-def _names(table: Table) -> set[str]:
-    """What selects the table: its key, also that of the folder with `location=`, and its layer."""
-    return {table.asset_key, table.key, table.layer}
+        near = nearest(selection, context.tables)
+        raise Refused(f"materialize {selection!r}: neither a table nor a layer; {near}")
+    return [table for table in written_here if not selections or names[table.key] & {*selections}]
 
 
 def run_document(key: str, run: "AssetRun", *, sentence: str) -> Document:
@@ -169,7 +166,9 @@ def tables_command(as_json: bool) -> int:
 def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
     table = reading.table
     is_declared = table.key in context.tables
-    snapshot = reading.value
+    figures: Document = {"file_count": 0, "size_bytes": 0} | dict.fromkeys(_OF_SNAPSHOT)
+    if reading.value:
+        figures = attributes(reading.value, *figures)
     return {
         "table": table.key,
         "declared": is_declared,
@@ -179,11 +178,7 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
         "write": type(table.write).__name__.lower() if is_declared else None,
         "partition_by": [*table.partition_by],
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
-        "file_count": snapshot.file_count if snapshot else 0,
-        "size_bytes": snapshot.size_bytes if snapshot else 0,
-        "version": snapshot.version if snapshot else None,
-        "row_count": snapshot.row_count if snapshot else None,
-        "committed_ms": snapshot.committed_ms if snapshot else None,
+        **figures,
     }
 
 

@@ -90,7 +90,7 @@ COLUMNS = pa.schema(
         "x_bytes": pa.int64(),
     }
 )
-# A data file has all columns except the partition.
+# The columns of a data file, which may lack the partition.
 _STORED = pa.schema([each for each in COLUMNS if each.name != "x_day"])
 # No column gets statistics: queries select days, which are partitions.
 _PROPERTIES = {"delta.dataSkippingNumIndexedCols": "0"}
@@ -152,7 +152,8 @@ def read_charges(lake: Lake, *, since: date) -> list[Charge]:
         data = lake.store.read(f"{CHARGEBACK}/{unquote(file.path)}")
         # Spark may write timestamps as INT96, which Arrow reads as nanoseconds by default.
         stored = pq.read_table(io.BytesIO(data), coerce_int96_timestamp_unit="us")
-        charges += [{**row, "x_day": day} for row in stored.cast(_STORED).to_pylist()]
+        rows = stored.select(_STORED.names).cast(_STORED)
+        charges += [{**row, "x_day": day} for row in rows.to_pylist()]
     return charges
 
 
