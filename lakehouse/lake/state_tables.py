@@ -247,47 +247,42 @@ def _table_of(rows: Rows, schema: pa.Schema) -> pa.Table:
     """The rows as Arrow, by way of JSON: `pyarrow.array` would import pandas, for 0.25 s."""
     if not rows:
         return schema.empty_table()
-    parsed = dict[str, pa.DataType]()
-    for each in schema:
-        parsed[each.name] = each.type
-        if each.type == TIME:
-            parsed[each.name] = pa.int64()
-        elif isinstance(each.type, pa.MapType):
-            pair = {"key": each.type.key_type, "value": each.type.item_type}
-            parsed[each.name] = pa.list_(pa.struct(pair))
-    maps = [each.name for each in schema if isinstance(each.type, pa.MapType)]
+    maps = [each for each in schema if isinstance(each.type, pa.MapType)]
+    parsed = _with_times(schema, pa.int64())
+    for each in maps:
+        pair = {"key": each.type.key_type, "value": each.type.item_type}
+        column = pa.field(each.name, pa.list_(pa.struct(pair)))
+        parsed = parsed.set(parsed.get_field_index(each.name), column)
     lines = list[str]()
     for row in rows:
         values = {name: row[name] for name in schema.names}
-        for name in maps:
-            values[name] = [{"key": key, "value": value} for key, value in row[name].items()]
+        for each in maps:
+            pairs = values[each.name].items()
+            values[each.name] = [{"key": key, "value": value} for key, value in pairs]
         lines.append(json.dumps(values))
     data = "\n".join(lines).encode()
     table = pj.read_json(
         io.BytesIO(data),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        parse_options=pj.ParseOptions(explicit_schema=pa.schema(parsed)),
+        parse_options=pj.ParseOptions(explicit_schema=parsed),
     )
-    columns = list[pa.Array]()
-    for each in schema:
-        column = table[each.name].combine_chunks()
-        if each.type == TIME:
-            column = column.cast(_MILLISECONDS).cast(TIME)
-        elif isinstance(each.type, pa.MapType):
-            pairs = column.values
-            column = pa.MapArray.from_arrays(column.offsets, pairs.field(0), pairs.field(1))
-        columns.append(column)
-    return pa.Table.from_arrays(columns, schema=schema)
+    for each in maps:
+        place = schema.get_field_index(each.name)
+        lists = table[each.name].combine_chunks()
+        column = pa.MapArray.from_arrays(lists.offsets, *lists.values.flatten())
+        table = table.set_column(place, each.name, column)
+    return table.cast(_with_times(schema, _MILLISECONDS)).cast(schema)
 
 
 def _rows_of(table: pa.Table) -> Rows:
-    columns = dict[str, Any]()
-    for each in table.schema:
-        column = table[each.name]
-        if each.type == TIME:  # reading a time as an object would import pandas
-            column = column.cast(_MILLISECONDS).cast(pa.int64())
-        columns[each.name] = column
-    return pa.table(columns).to_pylist(maps_as_pydicts="strict")
+    """The rows. Reading a time as an object would import pandas."""
+    in_ms = table.cast(_with_times(table.schema, _MILLISECONDS))
+    return in_ms.cast(_with_times(table.schema, pa.int64())).to_pylist(maps_as_pydicts="strict")
+
+
+def _with_times(schema: pa.Schema, kind: pa.DataType) -> pa.Schema:
+    """The schema with another type for its times."""
+    return pa.schema([each.with_type(kind) if each.type == TIME else each for each in schema])
 
 
 _NOTE_SCHEMA = pa.schema(

@@ -55,6 +55,8 @@ FIRST = datetime(2013, 1, 1)
 _HOURS_READ_AT_ONCE = 24
 HOUR = timedelta(hours=1)
 _EDITION = 2
+# Where the rows of the prepared year's files land.
+_PREFIXES = {"events": "flight_events", "weather": "weather"}
 
 
 def data_version() -> str:
@@ -102,16 +104,8 @@ class PreparedYear:
         """The files of the hours from `start` to before `end`, sorted by hour."""
         while start < end:
             next_start = min(end, start + _HOURS_READ_AT_ONCE * HOUR)
-            flights = self._event_files(start, next_start)
-            weather = (
-                LandingFile(
-                    hour=row["hour"],
-                    name=_name("weather", row["hour"], row["origin"]),
-                    content=_line(row),
-                )
-                for row in self._rows("weather", start, next_start)
-            )
-            yield from merge(flights, weather, key=attrgetter("hour", "name"))
+            landing = [self._files(name, start, next_start) for name in _PREFIXES]
+            yield from merge(*landing, key=attrgetter("hour", "name"))
             start = next_start
 
     @cached_property
@@ -123,27 +117,24 @@ class PreparedYear:
         metadata: Any = parquet.read_metadata(self.folder / "events.parquet")
         return metadata.row_group(metadata.num_row_groups - 1).column(0).statistics.max + HOUR
 
-    def _event_files(self, start: datetime, end: datetime) -> Iterator[LandingFile]:
-        """One file per hour of delivery and origin. The rows are sorted by both."""
-        rows = self._rows("events", start, end)
-        for (hour, origin), group in groupby(rows, key=itemgetter("hour", "origin")):
-            lines = [_line(row) for row in group]
-            yield LandingFile(
-                hour=hour,
-                name=_name("flight_events", hour, origin),
-                content=b"".join(lines),
-                event_count=len(lines),
-            )
-
-    def _rows(self, name: str, start: datetime, end: datetime) -> list[dict[str, Any]]:
+    def _files(self, name: str, start: datetime, end: datetime) -> Iterator[LandingFile]:
+        """One file per hour and origin. The rows are sorted by both."""
         import pyarrow
         from pyarrow import parquet
 
         lower = pyarrow.scalar(start, pyarrow.timestamp("s"))
         upper = pyarrow.scalar(end, pyarrow.timestamp("s"))
-        return parquet.read_table(
+        rows = parquet.read_table(
             self.folder / f"{name}.parquet", filters=[("hour", ">=", lower), ("hour", "<", upper)]
         ).to_pylist()
+        for (hour, origin), group in groupby(rows, key=itemgetter("hour", "origin")):
+            lines = [_line(row) for row in group]
+            yield LandingFile(
+                hour=hour,
+                name=f"landing/{_PREFIXES[name]}/{hour_text(hour)}-{origin}.json",
+                content=b"".join(lines),
+                event_count=len(lines) if name == "events" else 0,
+            )
 
 
 def reference_files() -> Iterator[LandingFile]:
@@ -159,10 +150,6 @@ def reference_files() -> Iterator[LandingFile]:
 def hour_text(hour: datetime) -> str:
     """The text of an hour in file names and in the replay's state."""
     return f"{hour:%Y-%m-%dT%H}"
-
-
-def _name(folder: str, hour: datetime, origin: str) -> str:
-    return f"landing/{folder}/{hour_text(hour)}-{origin}.json"
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
