@@ -24,7 +24,7 @@ from lakehouse.assets.resources import lake_of, lake_resources
 from lakehouse.base.installation import has_capability, load_capability, project_settings
 from lakehouse.base.settings import Settings
 from lakehouse.compact.sensor import compaction_sensor
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.land.asset import landing_assets, landing_sensor
 from lakehouse.materialize.asset import table_asset
@@ -44,7 +44,7 @@ def define(settings: Settings) -> dg.Definitions:
     lake = lake_of(settings, resources, tables)
     assets: list[Any] = [*landing_assets(tables, lake), *_assets_of_tables(tables, lake)]
     sensors: list[dg.SensorDefinition] = [*replay_sensors(settings)]
-    adopted = [table for table in tables if isinstance(table.write, Adopted)]
+    adopted = [table for table in tables if table.adopted]
     if adopted:
         sensors.append(observation_sensor(adopted, lake))
     if any(table.source is not None for table in tables):
@@ -74,7 +74,7 @@ def define(settings: Settings) -> dg.Definitions:
 def _assets_of_tables(tables: Sequence[Table], lake: Any) -> Iterable[Any]:
     """The assets of each table, and of each operation on it."""
     for table in tables:
-        if isinstance(table.write, Adopted):
+        if table.adopted:
             yield observed_asset(table, lake)
         else:
             yield table_asset(table, lake, tables)

@@ -40,7 +40,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.compact.plan.decision import ReaderRun, RunInFlight
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 
 # At most this many runs are read: a day of a small lake, or an hour of a busy lake, enough to
 # estimate a rate. SQLite reads them in 0.035 s if it has 25,000 runs with eight tags each.
@@ -69,7 +69,7 @@ def newest_facts(
     Most of Dagster's own functions read materializations only. After a compaction, they would
     return the file count from before it.
     """
-    written_here = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
+    written_here = [table_key(table) for table in tables if not table.adopted]
     materialized = {
         record.asset_entry.asset_key: record.asset_entry.last_materialization_record
         for record in instance.get_asset_records(written_here)
@@ -196,7 +196,7 @@ def tag_as_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table)
 
 def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
     """The table's newest observation; of an adopted table, the newest by this program, if found."""
-    if not isinstance(table.write, Adopted):
+    if not table.adopted:
         return instance.fetch_observations(table_key(table), limit=1).records
     for limit in _OBSERVATIONS_LOOKED_AT:
         records = instance.fetch_observations(table_key(table), limit=limit).records

@@ -11,14 +11,14 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
 
 
 def table_key(table: Table) -> dg.AssetKey:
     """The asset key of a table: layer and name, or the key of the asset that writes it."""
-    if isinstance(table.write, Adopted) and table.write.asset_key:
-        return dg.AssetKey(list(table.write.asset_key))
+    if table.adopted and table.adopted.asset_key:
+        return dg.AssetKey(list(table.adopted.asset_key))
     return dg.AssetKey(table.asset_key.split("/"))
 
 
@@ -44,8 +44,8 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
 
 def pool_of(table: Table) -> str:
     """The pool shared by all runs that change a table: its writes and its upkeep."""
-    if isinstance(table.write, Adopted) and table.write.pool:
-        return table.write.pool
+    if table.adopted and table.adopted.pool:
+        return table.adopted.pool
     return f"table_{table.key.replace('/', '_')}"
 
 

@@ -17,7 +17,7 @@ from lakehouse.base.text import nearest_words
 from lakehouse.cli.output import tell
 from lakehouse.cli.settings import settings_in_force
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Adopted, Table, key_of
+from lakehouse.declare.table import Table, key_of
 from lakehouse.lake.declared_tables import (
     address_of,
     declared_tables,
@@ -80,8 +80,8 @@ def open_landed(key: str, *, command: str) -> tuple[LakeContext, Table]:
 def not_written(table: Table, *, operation: str) -> Refused:
     """The error for a table that is declared but does not exist."""
     sentence = f"does not exist yet. Write it first: lakehouse materialize {table.key}"
-    if isinstance(table.write, Adopted):
-        sentence = f"is not at {table.write.uri}. If it has moved, declare its new address"
+    if table.adopted:
+        sentence = f"is not at {table.adopted.uri}. If it has moved, declare its new address"
     return Refused(f"{operation}: the table is declared but {sentence}")
 
 

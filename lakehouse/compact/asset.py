@@ -24,7 +24,7 @@ from lakehouse.base.errors import LakehouseError, Refused, Transient
 from lakehouse.compact.assess import assess, hold_now, refuse_held
 from lakehouse.compact.plan.history import CompactionOutcome
 from lakehouse.declare.policies import AfterWrite, Scheduled
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.lake import Lake, is_written
 from lakehouse.watch.check import check_events
@@ -68,7 +68,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
                 context.log.info(f"compaction of {table.key}: skipped, because {reason}")
                 return
             # An adopted table that is not there is a failure.
-            if not isinstance(table.write, Adopted) and not is_written(lake, table.key):
+            if not table.adopted and not is_written(lake, table.key):
                 context.log.info(
                     f"compaction of {table.key}: skipped, because the table has not been written "
                     "yet"

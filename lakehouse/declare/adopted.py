@@ -57,9 +57,9 @@ def adopted_lines(table: Table) -> str:
 
     People add the other options.
     """
-    assert isinstance(table.write, Adopted)
+    assert table.adopted
     layout = table.compaction.data_layout
-    lines = [f"[{toml_text(table.key)}]", f"uri = {toml_text(table.write.uri)}"]
+    lines = [f"[{toml_text(table.key)}]", f"uri = {toml_text(table.adopted.uri)}"]
     if isinstance(layout, LiquidClustering):
         lines.append(f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]")
     return "".join(f"{line}\n" for line in lines)
@@ -151,7 +151,7 @@ def maintained_table(key: str, write: Adopted, **policies: Any) -> Table:
 
 def is_maintained(table: Table) -> bool:
     """Whether the table belongs to a `maintain` call, so an asset of that project writes it."""
-    return isinstance(table.write, Adopted) and bool(table.write.asset_key)
+    return table.adopted is not None and bool(table.adopted.asset_key)
 
 
 def maintained_document(tables: Sequence[Table], *, home: str) -> dict[str, Any]:

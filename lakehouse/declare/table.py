@@ -216,7 +216,7 @@ class Table:
             object.__setattr__(self, "declared_key", self.key)
             object.__setattr__(self, "key", self.location)
         check_knobs(self, f"Table {self.asset_key}: ")
-        if isinstance(self.write, Adopted):
+        if self.adopted:
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
             raise self._refused(
@@ -286,7 +286,7 @@ class Table:
 
         If the column's type is unknown (`None`), it is checked later, when a run is planned.
         """
-        if isinstance(self.write, Overwrite):
+        if self.is_overwrite:
             raise self._refused(
                 "ttl is set, but each run of an Overwrite table writes all rows again. Use a filter"
                 " in its transform instead."
@@ -300,7 +300,7 @@ class Table:
         A partition column of unknown type may give a time. The partitions of an `Adopted` table are
         checked when a run is planned.
         """
-        if isinstance(self.write, Adopted):
+        if self.adopted:
             return
         if not self.partition_by:
             raise self._refused(
@@ -423,6 +423,16 @@ class Table:
         return hash(self.key)
 
     @property
+    def adopted(self) -> Adopted | None:
+        """The place of the table if other programs write it, otherwise `None`."""
+        return self.write if isinstance(self.write, Adopted) else None
+
+    @property
+    def is_overwrite(self) -> bool:
+        """Whether each run replaces all rows."""
+        return isinstance(self.write, Overwrite)
+
+    @property
     def partition_by(self) -> tuple[str, ...]:
         """The declared partition columns."""
         return self.write.partition_by if isinstance(self.write, Append) else ()
@@ -466,7 +476,7 @@ class Table:
     @property
     def read_whole(self) -> tuple["Table", ...]:
         """The inputs that each run reads completely. Their small files slow the run down."""
-        return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
+        return self.inputs if self.is_overwrite else self.inputs[1:]
 
     @property
     def asset_key(self) -> str:

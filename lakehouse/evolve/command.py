@@ -16,7 +16,7 @@ from lakehouse.cli.context import (
 from lakehouse.cli.dagster_events import report_change
 from lakehouse.cli.output import flag, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.server_command import driver_for_command, table_session
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.evolve.plan.rebuild import Proposal, RebuildOutcome, RebuildPlan
 from lakehouse.evolve.rebuild import plan_rebuild, run_rebuild
 from lakehouse.evolve.run import apply_changes, declared_request, propose
@@ -50,11 +50,7 @@ def evolve_command(
     if drop and len(chosen) != 1:
         raise Refused("evolve --drop: name one table")
     if not tables:
-        chosen = [
-            table
-            for table in chosen
-            if not isinstance(table.write, Adopted) and context.lake.facts(table.key)
-        ]
+        chosen = [table for table in chosen if not table.adopted and context.lake.facts(table.key)]
     declared = tuple(context.tables.values())
 
     def call(table: Table) -> Any:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lakehouse.declare.table import Overwrite, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.evolve.plan.changes import Change, EvolutionPlan, Kind, compare
 from lakehouse.evolve.plan.rebuild import columns_without_spark
@@ -33,7 +33,7 @@ def changes_of_rows(lake: Lake, table: Table, facts: TableFacts) -> list[Change]
     if table.source is not None:
         return changes
     commits = partial(newest_first, lake.store, facts.history)
-    other = None if isinstance(table.write, Overwrite) else other_way(table, commits())
+    other = None if table.is_overwrite else other_way(table, commits())
     if other is not None:
         sentence = f"its rows are to be {declared_way(table)}, and were {other[0]}"
         changes.append(Change(kind=Kind.WRITE_CHANGED, sentence=sentence))

@@ -41,7 +41,7 @@ from uuid import uuid4
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.text import Document, count_of
-from lakehouse.declare.table import Append, Merge, Overwrite, Table
+from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, Commit, is_news
 from lakehouse.delta.log import TableFacts, history_since, newest_first
@@ -154,12 +154,12 @@ def plan_rebuild(
             f"rebuild of {table.key}: partitions of it are in its archive, and would not be part of"
             f" the result. Use `lakehouse restore {table.key}` first"
         )
-    if request.columns and table.inputs and not isinstance(table.write, Overwrite):
+    if request.columns and table.inputs and not table.is_overwrite:
         derived_increments.check_written_alike(table, newest_first(lake.store, facts.history))
     inputs = {} if request.columns else facts_of_inputs(lake, table)
     input_bytes = sum(each.snapshot.size_bytes for each in inputs.values())
     from_archive = 0
-    if inputs and not isinstance(table.write, Overwrite):
+    if inputs and not table.is_overwrite:
         from_archive = archived_bytes(lake, inputs[table.inputs[0].key])
     readers = [each for each in tables if any(read.key == table.key for read in each.inputs)]
     waiting = [*_waiting(lake, facts, readers)]
@@ -318,7 +318,7 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     if snapshot.clustering_columns and plan.partition_by:
         session.spark.sql(statements.cluster_by(uri, ()))
     properties = needed_features(columns_of(rows), snapshot)
-    if snapshot.physical_names and not isinstance(table.write, Overwrite):
+    if snapshot.physical_names and not table.is_overwrite:
         # With column mapping, Delta replaces no columns while the feed is on. Step 6 sets it again.
         properties["delta.enableChangeDataFeed"] = "false"
     if properties:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused
-from lakehouse.declare.table import Adopted, Overwrite, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import changes_of_rows
 from lakehouse.evolve.plan.changes import EvolutionPlan, Kind, Way, compare
@@ -74,9 +74,9 @@ def compare_with_spark(session: TableSession, *, after_inputs: bool = False) -> 
 
     lake = session.lake
     table = session.table
-    if isinstance(table.write, Adopted):
+    if table.adopted:
         raise Refused(
-            f"evolve {table.key}: other programs write it, at {table.write.uri}, and change its"
+            f"evolve {table.key}: other programs write it, at {table.adopted.uri}, and change its"
             " columns. Use their tools"
         )
     facts = lake.facts(table.key)
@@ -134,10 +134,10 @@ def _as_declared(session: TableSession) -> "DataFrame":
             f"its input {table.key} has no table yet. Use `lakehouse materialize {table.key}` first"
         )
     rows = table_at(session.spark, facts.snapshot)
-    if isinstance(table.write, Adopted):
+    if table.adopted:
         return rows
     declared = declared_rows(session, facts, after_inputs=True)
-    if isinstance(table.write, Overwrite):
+    if table.is_overwrite:
         return declared
     sources = declared_sources(table, columns_of(declared), facts.snapshot)
     return rebuilt_rows(rows, sources)

@@ -31,7 +31,7 @@ from lakehouse.declare.adopted import (
     parse_maintained,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
-from lakehouse.declare.table import Adopted, Table, folders_above, is_inside
+from lakehouse.declare.table import Table, folders_above, is_inside
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, StoredFile, real_address
 
@@ -160,7 +160,7 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
 
 def address_of(table: Table, settings: Settings) -> str:
     """The address of a table: the declared address if it is adopted, else a folder of the lake."""
-    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
+    return table.adopted.uri if table.adopted else f"{settings.root}/{table.key}"
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
@@ -173,9 +173,7 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
             in the folder that its key names.
     """
     addresses = {
-        key: real_address(table.write.uri)
-        for key, table in tables.items()
-        if isinstance(table.write, Adopted)
+        key: real_address(table.adopted.uri) for key, table in tables.items() if table.adopted
     }
     if not addresses:
         return tables

@@ -28,7 +28,7 @@ from lakehouse.base.errors import Broken, LakehouseError, Refused
 from lakehouse.base.paths import bare_uri, split_bucket
 from lakehouse.base.settings import Settings
 from lakehouse.declare.policies import LAYERS
-from lakehouse.declare.table import Adopted, Table, undeclared_among
+from lakehouse.declare.table import Table, undeclared_among
 from lakehouse.delta.log import TableFacts, garbage_uncollected, read_facts
 from lakehouse.delta.snapshot import log_version
 from lakehouse.store import (
@@ -167,8 +167,8 @@ def open_lake(
     elsewhere = dict[str, str]()
     for table in tables:
         own_address = real_address(f"{settings.root}/{table.key}")
-        if isinstance(table.write, Adopted) and real_address(table.write.uri) != own_address:
-            elsewhere[table.key] = table.write.uri
+        if table.adopted and real_address(table.adopted.uri) != own_address:
+            elsewhere[table.key] = table.adopted.uri
     if not elsewhere:
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: store_at(f"s3://{bucket}", make_client))
@@ -317,8 +317,8 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
         Refused: an adopted table does not exist.
     """
     facts = lake.facts(table.key)
-    if facts is None and isinstance(table.write, Adopted):
-        raise no_table(table.write.uri)
+    if facts is None and table.adopted:
+        raise no_table(table.adopted.uri)
     return facts
 
 

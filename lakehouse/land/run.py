@@ -55,7 +55,7 @@ from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import count_of, names_in_parentheses
-from lakehouse.declare.table import Overwrite, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import types_by_name
@@ -322,7 +322,7 @@ class LandingLoad:
             },
             columns=ledger.columns,
             table_types=_columns_of(table, facts),
-            is_overwrite=isinstance(table.write, Overwrite),
+            is_overwrite=table.is_overwrite,
         )
         by_spark = reads_of_spark(session, planned, known)
         lake = session.lake
@@ -376,7 +376,7 @@ class LandingLoad:
         problems = blamed_files(self._session, batch, error)
         smaller = replace(batch, files=batch.files[: len(batch.files) // 2])
         if problems:
-            is_overwrite = isinstance(table.write, Overwrite)
+            is_overwrite = table.is_overwrite
             smaller = without_files(batch, problems, is_overwrite=is_overwrite)
         if has_manifest:
             end_earlier_writes(lake, table.key, batch.number)
@@ -410,7 +410,7 @@ class LandingLoad:
 
 def _columns_of(table: Table, facts: TableFacts | None) -> dict[str, str]:
     """The columns that a batch must fit, with their types. An `Overwrite` replaces all columns."""
-    if facts is None or isinstance(table.write, Overwrite):
+    if facts is None or table.is_overwrite:
         return {}
     return types_by_name(facts.snapshot.columns)
 
@@ -493,7 +493,7 @@ def uncounted_batch(
         Refused: as in `parse_batch`.
     """
     table = session.table
-    is_overwrite = isinstance(table.write, Overwrite)
+    is_overwrite = table.is_overwrite
     if batch.part_count or not files_of_spark(batch) or is_overwrite or RESCUED in added:
         return None
     assert batch.record_count is not None

@@ -26,7 +26,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Adopted, Merge, Table, undeclared_sentence
+from lakehouse.declare.table import Merge, Table, undeclared_sentence
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Found, for_each_table, undeclared_tables
 from lakehouse.land.ledger import planned_batches
@@ -87,7 +87,7 @@ def _select(selections: Sequence[str], context: LakeContext) -> list[Table]:
         Refused: a selection is an adopted table, or neither a table nor a layer.
     """
     declared = context.tables.values()
-    written_here = [table for table in declared if not isinstance(table.write, Adopted)]
+    written_here = [table for table in declared if not table.adopted]
     # A table's key, also that of the folder with `location=`, or its layer selects it.
     names = {table.key: {table.asset_key, table.key, table.layer} for table in written_here}
     for selection in sorted({*selections}.difference(*names.values())):
@@ -186,8 +186,8 @@ def _table_row(reading: Found[Snapshot], document: Document) -> tuple[str, ...]:
     table = reading.table
     source = document["landing"] or ", ".join(document["inputs"])
     write = document["write"] or "not declared"
-    if isinstance(table.write, Adopted) and document["declared"]:
-        source = table.write.uri
+    if table.adopted and document["declared"]:
+        source = table.adopted.uri
     if document["partition_by"]:
         write += f" by {', '.join(document['partition_by'])}"
     if document["merge_keys"]:

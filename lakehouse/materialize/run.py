@@ -35,7 +35,7 @@ from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.declare.table import Adopted, Append, Merge, Overwrite, Table
+from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.snapshot import Snapshot, types_by_name
@@ -109,9 +109,9 @@ def write_table(
         Broken: rows to read are gone or changed, and reading the input again would duplicate rows;
             or it is unknown which batches the table has.
     """
-    if isinstance(table.write, Adopted):
+    if table.adopted:
         raise Refused(
-            f"write of {table.key}: other jobs write it, at {table.write.uri}. Use `lakehouse "
+            f"write of {table.key}: other jobs write it, at {table.adopted.uri}. Use `lakehouse "
             f"compact {table.key}` or `lakehouse vacuum {table.key}`"
         )
     started = time.monotonic()
@@ -295,7 +295,7 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
         target=target,
         changed_since=changed_since,
     )
-    is_overwrite = isinstance(table.write, Overwrite)
+    is_overwrite = table.is_overwrite
     explanation = derivation.overwrite() if is_overwrite else derivation.write_increment()
     is_unchanged = explanation.reason is Reason.INPUTS_UNCHANGED
     if is_overwrite and not is_unchanged:

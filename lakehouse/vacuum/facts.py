@@ -47,7 +47,7 @@ from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
 from lakehouse.base.text import first_names, utc_text
 from lakehouse.compact.verify import expected
-from lakehouse.declare.table import Adopted, Overwrite, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import is_news
 from lakehouse.delta.log import history_since, newest_first
 from lakehouse.delta.log.actions import Actions, parse_actions, read_checkpoint
@@ -523,7 +523,6 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
     rows, problem = lake_facts.inventory_of(table)
     retention_ms = retention_in_force(table.vacuum, log.facts.snapshot.properties)
     needed_since_ms, needed_because = _needed_by_readers(lake_facts, table, log.facts)
-    is_adopted = isinstance(table.write, Adopted)
     return VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms),
         log=log.facts,
@@ -537,8 +536,8 @@ def gather(lake_facts: LakeFacts, table: Table) -> VacuumFacts | None:
         on_s3=lake.on_s3(table.key),
         tables=frozenset(lake_facts.tables),
         lake_prefix=lake.store.prefix,
-        adopted=is_adopted,
-        log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
+        adopted=table.adopted is not None,
+        log_only=table.adopted is not None and table.adopted.orphans == "keep",
         kept_for_versions=kept_for_versions(lake, table, log.facts.snapshot),
     )
 
@@ -624,7 +623,7 @@ def _needed_by_readers(
             needed_since_ms["the verification of a compaction"] = rewrite.committed_ms
     for reader in lake_facts.declared:
         reads_changes = bool(reader.inputs) and reader.inputs[0].key == table.key
-        if not reads_changes or isinstance(reader.write, Overwrite):
+        if not reads_changes or reader.is_overwrite:
             continue
         transactions = lake_facts.transactions.get(reader.key, {})
         consumed = transactions.get(consume_app_id(facts.snapshot))

@@ -22,7 +22,7 @@ from lakehouse.compact.assess import Assessment, assess, recent_compactions
 from lakehouse.compact.plan.health import assess_log_debt, assess_small_files
 from lakehouse.compact.plan.history import assess_breaker
 from lakehouse.declare.adopted import is_maintained
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.log.read_log import UnreadableFiles, unreadable_files
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import Kind
@@ -77,7 +77,7 @@ def check_names(table: Table, lake: Lake) -> tuple[str, ...]:
     has_check = {
         "lifecycle": lake.on_s3(table.key),
         "quarantine": table.source is not None,
-        "declaration": not isinstance(table.write, Adopted),
+        "declaration": not table.adopted,
         "health": is_maintained(table),
     }
     return tuple(name for name in _DESCRIPTIONS if has_check.get(name, True))

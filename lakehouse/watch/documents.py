@@ -6,7 +6,7 @@ from lakehouse.base.operation import figures_as_json
 from lakehouse.base.text import Document
 from lakehouse.compact.plan.health import Health
 from lakehouse.compact.plan.history import Account, Entry
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit
 from lakehouse.lake.lake import Found
 
@@ -34,7 +34,7 @@ def history_document(
 
 def address_field(table: Table) -> dict[str, str]:
     """The field `uri` of an adopted table's document; empty for any other table."""
-    return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
+    return {"uri": table.adopted.uri} if table.adopted else {}
 
 
 def _commit(commit: Commit, entry: Entry | None) -> Document:

@@ -15,7 +15,7 @@ from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
 from lakehouse.declare.prices import PriceBook
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import compare_without_spark
 from lakehouse.lake.declared_tables import load_price_book
@@ -79,7 +79,7 @@ def _plans(lake: Lake, table: Table, facts: TableFacts, book: PriceBook) -> Iter
         records = vacuum_records(lake, table.key)
         last = next((each for each in reversed(records) if each.is_complete), None)
         yield operation_by_log(table, facts, last, book, now_ms=now_ms())
-    if not isinstance(table.write, Adopted):
+    if not table.adopted:
         yield compare_without_spark(lake, table, facts).operation(facts.snapshot.size_bytes)
     if (table.archive or table.ttl) and has_capability("retain"):
         yield load_capability("retain.run.ttl").operation(lake, table, facts, book)

@@ -43,7 +43,7 @@ from lakehouse.base.processes import late_interrupts
 from lakehouse.base.reasons import Explanation
 from lakehouse.compact.plan.target_size import count_outputs, target_in_force, write_history_of
 from lakehouse.declare.policies import CLUSTERING_MARK, LiquidClustering, new_clustering
-from lakehouse.declare.table import Merge, Overwrite, Table
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.commits import Commits
 from lakehouse.delta.log import TableFacts, history_since
@@ -227,7 +227,7 @@ def write_rows(
     the existing table (`facts`).
     """
     table = session.table
-    is_overwrite = isinstance(table.write, Overwrite)
+    is_overwrite = table.is_overwrite
     write = FrameWrite(
         mode="overwrite" if is_overwrite else "append",
         transaction=transaction,
@@ -246,7 +246,7 @@ def declared_properties(table: Table, existing: Mapping[str, str]) -> dict[str, 
     declaration itself says so.
     """
     properties = dict[str, str]()
-    if not isinstance(table.write, Overwrite):
+    if not table.is_overwrite:
         properties["delta.enableChangeDataFeed"] = "true"
     change_keys = change_keys_text(table)
     if change_keys is not None:

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import is_absolute
 from lakehouse.declare.policies import MIB, BinPacking, Compaction
-from lakehouse.declare.table import Adopted, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits, written_in
 from lakehouse.delta.partition_values import is_plain
 from lakehouse.delta.snapshot import DataFile, Snapshot, row_total, types_by_name
@@ -56,8 +56,7 @@ def choose_engine(table: Table, snapshot: Snapshot) -> tuple[Engine, str]:
         Refused: the declaration has `engine="deltalake"`, which cannot compact the table.
     """
     policy = table.compaction
-    is_automatic = policy.engine == "auto" and isinstance(table.write, Adopted)
-    if policy.engine != "deltalake" and not is_automatic:
+    if policy.engine == "spark" or (policy.engine == "auto" and not table.adopted):
         return "spark", ""
     if not isinstance(policy.data_layout, BinPacking):
         why_not = f"its data_layout is {type(policy.data_layout).__name__}"

@@ -21,7 +21,7 @@ from enum import Enum
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Operation
 from lakehouse.base.text import Document
-from lakehouse.declare.table import Append, Merge, Overwrite, Table
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import NewColumn, type_change
 from lakehouse.delta.snapshot import Column, Snapshot, by_name
 
@@ -247,7 +247,7 @@ def compare(
     changes = _column_changes(table, columns, snapshot) if columns is not None else []
     if partitioning := _partitioning(table, snapshot):
         changes.append(Change(kind=Kind.PARTITIONING_CHANGED, sentence=partitioning))
-    if isinstance(table.write, Overwrite):  # its next write replaces the schema and the rows
+    if table.is_overwrite:  # its next write replaces the schema and the rows
         for place, change in enumerate(changes):
             if change.kind is not Kind.COMMENT_CHANGED:
                 sentence = change.sentence.removesuffix(_NULL_IN_NEW_ROWS)
@@ -283,7 +283,7 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
     # A table with change data gets the property only after its first batch, but has `_position`
     # from the start. The rows of any other table without the property were appended.
     is_unknown = keys is None and (not snapshot.files or _POSITION in names)
-    if is_unknown or isinstance(table.write, Overwrite):
+    if is_unknown or table.is_overwrite:
         return []
     declared = table.landing.column_names
     undeclared = {(each.name, each.type) for each in snapshot.columns if each.name not in declared}
@@ -407,7 +407,7 @@ def _renamed_for(table: Table) -> dict[str, str]:
 
 def _partitioning(table: Table, snapshot: Snapshot) -> str:
     """The difference between the declared and the existing partitioning; empty if they agree."""
-    declared = tuple(table.write.partition_by) if isinstance(table.write, Append) else ()
+    declared = table.partition_by
     renamed = _renamed_for(table)
     existing = tuple(renamed.get(name, name) for name in snapshot.partition_columns)
     if declared in (existing, snapshot.partition_columns):

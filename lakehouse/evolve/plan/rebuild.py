@@ -23,7 +23,7 @@ from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.text import Document, count_of, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Adopted, Merge, Overwrite, Table
+from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import is_nested, parts, type_change, type_word
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
@@ -68,12 +68,12 @@ def declared_sources(
         source = existing.pop(earlier_names.get(declared.name) or declared.name, None)
         if source is not None:
             type_ = declared.type or source.type
-            if not isinstance(table.write, Overwrite):
+            if not table.is_overwrite:
                 type_ = type_change(source.type, type_).merged
             column = replace(declared, type=type_, comment=declared.comment or source.comment)
         expression = derived.get(declared.name, "")
         sources.append(ColumnSource(column=column, source=source, expression=expression))
-    if not isinstance(table.write, Overwrite):
+    if not table.is_overwrite:
         sources += [ColumnSource(column=each, source=each) for each in existing.values()]
     return tuple(sources)
 
@@ -268,8 +268,10 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     """
     table = request.table
     rebuild = f"rebuild of {table.key}"
-    if isinstance(table.write, Adopted):
-        raise Refused(f"{rebuild}: other programs write it, at {table.write.uri}. Use their tools")
+    if table.adopted:
+        raise Refused(
+            f"{rebuild}: other programs write it, at {table.adopted.uri}. Use their tools"
+        )
     if not request.columns:
         return
     if request.existing != snapshot.columns:
@@ -348,7 +350,7 @@ def rebuild_plan(
         f"{each.key} keeps rows that were made from the earlier ones. Use `lakehouse rebuild"
         f" {each.key}` afterwards"
         for each in readers
-        if not request.columns and not isinstance(each.write, Overwrite)
+        if not request.columns and not each.is_overwrite
     ]
     return RebuildPlan(
         table=table.key,
