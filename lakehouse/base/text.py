@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from math import floor, log10
-from typing import Any
+from typing import Any, cast
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -18,6 +18,12 @@ EARLIEST_MS = -62_135_596_800_000
 
 # An object in JSON, for example what a command prints with `--json`.
 Document = dict[str, Any]
+
+
+def object_of(value: Any) -> Document:
+    """The value if it is an object in JSON, otherwise an empty one."""
+    return cast("Document", value) if isinstance(value, dict) else {}
+
 
 # Words that are less similar than this (`difflib.SequenceMatcher.ratio`) are not suggested.
 _LEAST_SIMILARITY = 0.5

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
+
+from lakehouse.base.text import Document, object_of
 
 # For these operations, the change data feed reports only the changed rows of a file. For other
 # operations that remove and add files, it reports every row of the added files as new.
@@ -192,7 +194,7 @@ def restored_version(commit: Commit) -> int | None:
 def rebuilt_from(commit: Commit) -> int | None:
     """The version whose rows our rebuild replaced; `None` for other commits."""
     rebuild = written_in(commit).get(REBUILD) if commit.operation == "WRITE" else None
-    version = cast("dict[str, Any]", rebuild).get("from") if isinstance(rebuild, dict) else None
+    version = object_of(rebuild).get("from")
     return version if type(version) is int else None
 
 
@@ -231,26 +233,25 @@ def may_repeat_rows(commit: Commit) -> bool:
     return not is_own_load and brought_back_by(commit) is None
 
 
-def written_in(commit: Commit) -> dict[str, Any]:
+def written_in(commit: Commit) -> Document:
     """The commit's userMetadata, if it is a JSON object, as in our commits; otherwise empty."""
     return json_object(commit.user_metadata or "")
 
 
-def json_object(text: str | bytes) -> dict[str, Any]:
+def json_object(text: str | bytes) -> Document:
     """The JSON object in a text; empty if the text is anything else."""
     try:
-        document = json.loads(text)
+        return object_of(json.loads(text))
     except (ValueError, RecursionError):
         return {}
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 
 def prediction_in(commit: Commit) -> Prediction | None:
     """The plan's figures in a commit of our compaction; `None` for other commits."""
     written = written_in(commit)
     try:
-        plan: dict[str, Any] = written["plan"]
-        estimate: dict[str, Any] = plan.get("estimate") or {}
+        plan: Document = written["plan"]
+        estimate: Document = plan.get("estimate") or {}
         return Prediction(
             reason=plan["reason"],
             sentence=plan["sentence"],

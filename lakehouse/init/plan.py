@@ -9,7 +9,7 @@ from keyword import iskeyword
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from lakehouse.base.text import Document, first_names, printable
+from lakehouse.base.text import Document, first_names, object_of, printable
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import ChangeSource, Debezium, Dms, Landing, format_of
 from lakehouse.declare.table import Append, Merge, Table
@@ -110,7 +110,7 @@ def _likely_keys(table: str, found: FileSchema) -> tuple[str, ...]:
 def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
     """The schema of the rows in events of Debezium; `None` if there are no such events."""
     lines = [row for row in found.rows if row.get("payload", row) is not None]
-    events = [_object(line.get("payload", line)) for line in lines]
+    events = [object_of(line.get("payload", line)) for line in lines]
     is_wrapped = all("op" in each and {"before", "after"} & each.keys() for each in events)
     is_unwrapped = all({"__op", "__deleted"} & each.keys() for each in events)
     if found.format != "json" or not events or not (is_wrapped or is_unwrapped):
@@ -119,9 +119,9 @@ def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
     fields = _fields_of(lines[-1].get("schema"))
     order = events[-1]
     if is_wrapped:
-        rows = [_object(each.get("after") or each.get("before")) for each in events]
+        rows = [object_of(each.get("after") or each.get("before")) for each in events]
         fields = _fields_of(fields.get("after"))
-        order = _object(order.get("source"))
+        order = object_of(order.get("source"))
     types = {name: _connect_type(field) for name, field in fields.items()}
     schema = schema_of_types("json", types) if types else json_schema(rows)
     # An unwrapped row has fields of its event, like `__op`. No column begins with `_`.
@@ -137,17 +137,17 @@ def _debezium(found: FileSchema) -> tuple[FileSchema, ChangeSource] | None:
 
 def _fields_of(schema: Any) -> dict[str, Document]:
     """The fields in a struct's schema of Kafka Connect, by name; empty without a schema."""
-    fields = map(_object, _object(schema).get("fields") or ())
+    fields = map(object_of, object_of(schema).get("fields") or ())
     return {str(field.get("field")): field for field in fields}
 
 
 def _connect_type(field: Document) -> str:
     """The SQL type of a field of Kafka Connect. A struct is kept as text."""
     if field.get("type") == "array":
-        return f"ARRAY<{_connect_type(_object(field.get('items')))}>"
+        return f"ARRAY<{_connect_type(object_of(field.get('items')))}>"
     name = str(field.get("name")).rpartition(".")[2]
     if name == "Decimal":
-        parameters = _object(field.get("parameters"))
+        parameters = object_of(field.get("parameters"))
         digits = parameters.get("connect.decimal.precision", 38)
         return f"DECIMAL({digits},{parameters.get('scale', 0)})"
     return _CONNECT_TYPES.get(name) or _CONNECT_TYPES.get(str(field.get("type")), "STRING")
@@ -170,10 +170,6 @@ def _dms(found: FileSchema, files: Sequence[str]) -> tuple[FileSchema, ChangeSou
         null_value = null_value or "NULL"
     schema = replace(found, types={_OPERATION: "STRING", **types}, null_value=null_value)
     return schema, Dms(position=position)
-
-
-def _object(value: Any) -> Document:
-    return cast("Document", value) if isinstance(value, dict) else {}
 
 
 _WIDTH = 100

@@ -18,13 +18,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.processes import Process, identify, process_space
-from lakehouse.base.text import printable
+from lakehouse.base.text import Document, printable
+from lakehouse.delta.commits import json_object
 from lakehouse.lake.commits import refuse_unsafe_commits
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store
@@ -180,18 +181,14 @@ class _Lease(threading.Thread):
         return time.monotonic() - self._renewed < LEASE_SECONDS
 
 
-def _read_holder(store: Store, name: str) -> dict[str, Any] | None:
+def _read_holder(store: Store, name: str) -> Document | None:
     """The record of a lease; empty if it is damaged, `None` if it was just given back."""
-    try:
-        record = json.loads(store.read(name))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) else {}
+    with contextlib.suppress(FileNotFoundError):
+        return json_object(store.read(name))
+    return None
 
 
-def _has_ended(store: Store, name: str, holder: dict[str, Any]) -> bool:
+def _has_ended(store: Store, name: str, holder: Document) -> bool:
     """Whether the holder's process has ended, as far as this machine knows, or its lease has."""
     space = process_space()
     if space is not None and holder.get("space") == space:
@@ -204,7 +201,7 @@ def _has_ended(store: Store, name: str, holder: dict[str, Any]) -> bool:
     return stored is not None and abs(now_ms() - stored.modified_ms) > LEASE_SECONDS * 1_000
 
 
-def _sentence(holder: dict[str, Any] | None) -> str:
+def _sentence(holder: Document | None) -> str:
     if not holder:
         return "an unknown process"
     return f"process {holder.get('pid')} on {holder.get('host')} ({holder.get('owner')})"

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Reason
+from lakehouse.base.text import object_of
 from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.commits import (
     CONSUME,
@@ -243,8 +244,7 @@ def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | No
     """When the consumed version of an input was committed; `None` if no commit recorded it."""
     for commit in commits:
         if commit.applications.get(app_id) == version:
-            times = written_in(commit).get(READ_MS)
-            read_ms = cast("dict[str, Any]", times).get(app_id) if isinstance(times, dict) else None
+            read_ms = object_of(written_in(commit).get(READ_MS)).get(app_id)
             return read_ms if isinstance(read_ms, int) else None
     return None
 

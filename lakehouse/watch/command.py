@@ -1,12 +1,11 @@
 """`lakehouse health`, `plan` and `history`: the state of tables, what is due, and what was done."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
 import click
 
 from lakehouse.base.operation import PRICE_HEADS, price_cells
-from lakehouse.base.text import count_of
+from lakehouse.base.text import count_of, object_of
 from lakehouse.cli.context import (
     cell_of,
     not_written,
@@ -213,8 +212,7 @@ def _why(commit: Commit, entry: Entry | None) -> str:
     """
     if moves_rows(commit):
         metadata = written_in(commit)
-        plan = metadata.get("plan")
-        sentence = cast("dict[str, Any]", plan).get("sentence") if isinstance(plan, dict) else None
+        sentence = object_of(metadata.get("plan")).get("sentence")
         return str(sentence or f"rows moved by {metadata[ROWS_MOVED]}")
     if rebuilt_from(commit) is not None:
         return "rebuilt from its own rows" if keeps_rows(commit) else "rebuilt from its inputs"

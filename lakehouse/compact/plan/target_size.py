@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import is_absolute
+from lakehouse.base.text import object_of
 from lakehouse.declare.policies import MIB, BinPacking, Compaction
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits, written_in
@@ -204,8 +205,7 @@ def _plan_in(commit: Commit) -> Mapping[str, Any]:
     """The plan that this program recorded in a compaction's commit; empty for other commits."""
     if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
         return {}
-    plan = written_in(commit).get("plan")
-    return cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+    return object_of(written_in(commit).get("plan"))
 
 
 def _arranged_by(commit: Commit) -> tuple[str, ...]:
