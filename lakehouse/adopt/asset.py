@@ -7,7 +7,7 @@ without Spark.
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import compress
 from typing import Any
@@ -33,7 +33,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import log_version
 from lakehouse.lake.declared_tables import MaintainedRecord
 from lakehouse.lake.lake import Lake, facts_of, is_table
-from lakehouse.store import StoredFile, TimeBudget, at_once
+from lakehouse.store import FairOrder, StoredFile, TimeBudget, at_once
 from lakehouse.watch.check import evaluation_of, judge, unreadable
 
 # Seconds between two ticks. A tick costs two HEAD requests per table on S3, and nothing on a disk.
@@ -120,8 +120,7 @@ def observation_sensor(
 
     With `assets_are_known`, the sensor targets the tables' assets, so that Dagster shows the sensor
     on their pages. Dagster refuses targets that are not among its assets. If a tick's time runs
-    out, the next tick continues with the remaining tables: the table that was read longest ago
-    comes first, and a table whose storage did not answer comes last.
+    out, the next tick continues with the remaining tables.
     """
     budget = budget or TimeBudget()
     bounded = lake.within(budget)
@@ -129,6 +128,7 @@ def observation_sensor(
     record = MaintainedRecord(bounded, maintained, name=name) if maintained else None
     targets = dg.AssetSelection.assets(*(table_key(table) for table in tables))
     any_on_s3 = any(lake.on_s3(table.key) for table in tables)
+    turns = FairOrder(table.key for table in tables)
 
     @dg.sensor(
         name=name,
@@ -149,11 +149,9 @@ def observation_sensor(
                     f"the record of the maintained tables could not be confirmed: {error}"
                 )
         changed, unreachable = _changed(tables, bounded, entries, budget)
-        events, results = _observe_in_turn(changed, bounded, entries, budget)
+        events, results = _observe_in_turn(changed, bounded, entries, turns.within(budget))
         sentences += results
-        for key, error in unreachable.items():
-            entries[key] = entries.pop(key)  # the table comes last in the next tick
-            sentences.append(f"{key}: {error}")
+        sentences += [f"{key}: {error}" for key, error in unreachable.items()]
         text = "; ".join(sentences) or f"nothing new in {count_of(len(tables), 'table')}"
         keys = {table.key for table in tables}
         cursor = {key: asdict(each) for key, each in entries.items() if key in keys}
@@ -163,27 +161,25 @@ def observation_sensor(
 
 
 def _observe_in_turn(
-    tables: Sequence[Table], lake: Lake, entries: dict[str, _CursorEntry], budget: TimeBudget
+    changed: Iterable[Table], lake: Lake, entries: dict[str, _CursorEntry], turns: Iterable[str]
 ) -> tuple[list[_Event], list[str]]:
-    """Observes tables until the time is up; returns the events to report, and sentences.
-
-    `entries` is ordered by the last read: the entry of each table that is read moves to the end.
-    """
+    """Observes the changed tables among `turns`; returns the events to report, and sentences."""
+    left = {table.key: table for table in changed}
     events = list[_Event]()
     sentences = list[str]()
-    for number, table in enumerate(tables):
-        if number and budget.is_late():
-            sentences.append(f"{len(tables) - number} more left for the next tick")
-            break
-        previous = entries.pop(table.key, _NEVER_READ)
+    for key in turns:
+        if key not in left:
+            continue
         try:
-            entries[table.key], new_events = _observe(table, lake, previous)
+            previous = entries.get(key, _NEVER_READ)
+            entries[key], new_events = _observe(left.pop(key), lake, previous)
         except Transient as error:
-            entries[table.key] = previous
-            sentences.append(f"{table.key}: {error}")
+            sentences.append(f"{key}: {error}")
             continue
         events += new_events
-        sentences.append(f"{table.key}: {entries[table.key].sentence}")
+        sentences.append(f"{key}: {entries[key].sentence}")
+    if left:
+        sentences.append(f"{len(left)} more left for the next tick")
     return events, sentences
 
 
@@ -199,7 +195,7 @@ def _changed(
     entries: Mapping[str, _CursorEntry],
     budget: TimeBudget,
 ) -> tuple[list[Table], dict[str, Transient]]:
-    """The tables to read now, longest unread first, and errors of unreachable storage by table key.
+    """The tables to read now, and errors of unreachable storage by table key.
 
     A table is read if it was never read, if its newest commit has changed, if it did not exist and
     now does, or if reading it failed, or found no table, an hour ago or more.
@@ -222,10 +218,7 @@ def _changed(
         except LakehouseError:
             return True  # reading the table reports this error
 
-    ranks = {key: rank for rank, key in enumerate(entries)}
-    ordered = sorted(tables, key=lambda table: ranks.get(table.key, -1))
-    changed = [*compress(ordered, at_once(is_changed, ordered))]
-    return changed, unreachable
+    return [*compress(tables, at_once(is_changed, tables))], unreachable
 
 
 def _observe(table: Table, lake: Lake, previous: _CursorEntry) -> tuple[_CursorEntry, list[_Event]]:

@@ -206,7 +206,7 @@ def _optimize(attempt: Attempt, snapshot: Snapshot, planned: CompactionPlan, mar
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
     metadata = {"compaction": mark, "started_ms": now_ms(), "plan": figures}
     try:
-        user_metadata = json.dumps(metadata, separators=(",", ":"))
+        user_metadata = json.dumps(metadata)
         _run(attempt, spark, snapshot, planned, user_metadata)
     except Exception as error:
         if is_conflict(error):

@@ -312,7 +312,7 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
         replaces_schema=True,
         transaction=transaction,
         partition_by=plan.partition_by,
-        user_metadata=json.dumps({REBUILD: record, **record_of_inputs}, separators=(",", ":")),
+        user_metadata=json.dumps({REBUILD: record, **record_of_inputs}),
     )
     # Delta does not allow a table to be both clustered and partitioned.
     if snapshot.clustering_columns and plan.partition_by:

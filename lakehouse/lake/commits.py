@@ -110,7 +110,7 @@ def commit_info(
             "isolationLevel": "Serializable",
             "isBlindAppend": False,
             "engineInfo": "lakehouse",
-            "userMetadata": json.dumps(metadata, separators=(",", ":")),
+            "userMetadata": json.dumps(metadata),
         }
     }
 

@@ -322,7 +322,7 @@ def put_records(lake: Lake, kind: str, values: Mapping[tuple[str, str], Any]) ->
     at_ms = now_ms()
     rows = Rows()
     for (table, key), value in values.items():
-        text = None if value is None else json.dumps(value, separators=(",", ":"))
+        text = None if value is None else json.dumps(value)
         rows.append({"kind": kind, "table": table, "key": key, "at": at_ms, "value": text})
     if rows:
         _NOTES.append(lake, rows)
@@ -473,7 +473,7 @@ def record_operation(lake: Lake, operation: UpkeepOperation) -> None:
         "actual": {each.name: each.actual for each in operation.figures},
         # An error may name a file whose name has bytes that are not UTF-8.
         "why": printable(operation.why, keep="\n"),
-        "detail": json.dumps(operation.detail, separators=(",", ":")),
+        "detail": json.dumps(operation.detail),
     }
     _OPERATIONS.append(lake, [row])
 

@@ -496,7 +496,7 @@ class _Derivation(TableSession):
 
 def _confs(sizes: Sequence[Size], metadata: Mapping[str, object]) -> dict[str, str]:
     """Session settings to read tables of these sizes, with the commit's metadata."""
-    user_metadata = json.dumps(metadata, separators=(",", ":"))
+    user_metadata = json.dumps(metadata)
     return {**confs_to_read(sizes), USER_METADATA: user_metadata}
 
 

@@ -104,7 +104,7 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
     metadata = {ROWS_MOVED: "ttl", "mark": mark, "plan": planned.as_json()}
     column = time_column(table, _ttl_of(table), snapshot)
     confs = {
-        temporary_confs.USER_METADATA: json.dumps(metadata, separators=(",", ":")),
+        temporary_confs.USER_METADATA: json.dumps(metadata),
         temporary_confs.ANSI: "false",
     }
     condition = statements.is_before(column, planned.cutoff_ms)
