@@ -6,7 +6,7 @@ below the folder `base`, in `.lakehouse/`, or at the addresses in the LAKEHOUSE_
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.adopt.asset import assessed_table, observation_sensor
-from lakehouse.assets.keys import NIGHTLY_CRON, automation_sensor, table_key
+from lakehouse.assets.keys import NIGHTLY_CRON, LoadLake, automation_sensor, table_key
 from lakehouse.assets.metadata import Metadata, table_metadata
 from lakehouse.assets.resources import spark_resource
 from lakehouse.base.errors import Refused
@@ -135,7 +135,7 @@ def _definitions(
 def upkeep_assets(
     tables: Sequence[Table],
     lake: Lake,
-    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: LoadLake,
     *,
     vacuum_cron: str = "",
     resource: str = "spark",

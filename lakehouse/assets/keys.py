@@ -4,7 +4,7 @@ Times are cron expressions in UTC. Those of scheduled compactions are declared p
 (`Scheduled.cron`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,9 @@ import dagster as dg
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
+
+# Loads a lake with all of its tables, in a run and never while definitions are loaded.
+LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
 
 
 def table_key(table: Table) -> dg.AssetKey:

@@ -4,24 +4,21 @@ It usually runs after the night's inventory and vacuums. The page is stored belo
 and the asset's metadata contains its address.
 """
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import dagster as dg
 
-from lakehouse.assets.keys import REPORT_CRON, by_clock
+from lakehouse.assets.keys import REPORT_CRON, LoadLake, by_clock
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.text import count_of
-from lakehouse.declare.table import Table
-from lakehouse.lake.lake import Lake
 
 # Each run replaces the page.
 _PAGE = "_lakehouse/reports/report.html"
 
 
 def report_asset(
-    load_lake: Callable[[], tuple[Lake, Sequence[Table]]],
+    load_lake: LoadLake,
     *,
     name: str = "daily",
 ) -> dg.AssetsDefinition:

@@ -15,6 +15,7 @@ from lakehouse.assets.keys import (
     ARCHIVE_CRON,
     NIGHTLY_CRON,
     TTL_CRON,
+    LoadLake,
     by_clock,
     upkeep_key,
     upkeep_options,
@@ -24,7 +25,6 @@ from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.compact.asset import skip_reason, table_events
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
-from lakehouse.vacuum.asset import LoadLake
 
 if TYPE_CHECKING:
     from lakehouse.retain.run.archive import RetentionOutcome

@@ -7,7 +7,7 @@ with `after_compaction`, on the compaction. A dependency on the table would make
 "Unsynced" after each write (`assets/keys.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial, reduce
 from operator import or_
@@ -18,6 +18,7 @@ import dagster as dg
 from lakehouse.assets.events import Event, Reporter, reporter_of
 from lakehouse.assets.keys import (
     NIGHTLY_CRON,
+    LoadLake,
     by_clock,
     compaction_key,
     inventory_key,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from lakehouse.vacuum.inventory.run import InventoryOutcome
     from lakehouse.vacuum.plan.vacuum import VacuumOutcome
 
-LoadLake = Callable[[], tuple[Lake, Sequence[Table]]]
 # Seconds between two ticks. AWS delivers one report a day, and a tick costs two or three listings.
 _SECONDS = 300
 
