@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.compact.plan.bins import Bin, files_added
 from lakehouse.compact.plan.compaction import plan_compaction
 from lakehouse.compact.plan.decision import (
@@ -86,7 +87,7 @@ def real_replay(history: FileHistory) -> Replay:
         live |= {file.path: file for file in commit.added}
         if commit.is_rewrite:
             compaction_count += 1
-            bytes_rewritten += sum(file.size_bytes for file in removed)
+            bytes_rewritten += total_bytes(removed)
             file_counts[-1:] = [len(live)] if file_counts else []
         elif commit.changed_data:
             file_counts.append(len(live))
@@ -153,10 +154,10 @@ class _Table:
             added[file.partition].append(file)
         for partition, outputs in added.items():
             inputs = sorted(removed[partition], key=lambda file: file.size_bytes)
-            total_bytes = sum(file.size_bytes for file in inputs) or 1
+            input_bytes = total_bytes(inputs) or 1
             bytes_so_far = 0
             for file in inputs:
-                output = outputs[bytes_so_far * len(outputs) // total_bytes]
+                output = outputs[bytes_so_far * len(outputs) // input_bytes]
                 self._stands_for.setdefault(output.path, []).append(file.path)
                 bytes_so_far += file.size_bytes
 

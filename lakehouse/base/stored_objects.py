@@ -5,10 +5,11 @@ GetBucketLifecycleConfiguration.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from operator import attrgetter
+from typing import Any, Protocol
 
 from lakehouse.base.text import DAY_MS, HOUR_MS, count_of
 
@@ -98,6 +99,21 @@ PAGE_KEYS = 1_000
 FOLDER_SUFFIX = "_$folder$"
 # The temporary name of a file while a disk store writes it; a killed write leaves it behind.
 UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
+
+
+_SIZE = attrgetter("size_bytes")
+
+
+class Sized(Protocol):
+    """A file, or anything else with a size in bytes."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+def total_bytes(items: Iterable[Sized]) -> int:
+    """The size of all items together."""
+    return sum(map(_SIZE, items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

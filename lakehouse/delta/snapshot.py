@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from lakehouse.base.stored_objects import StoredFile
+from lakehouse.base.stored_objects import StoredFile, total_bytes
 from lakehouse.delta.commits import Commit, Commits
 
 Item = TypeVar("Item")
@@ -154,7 +154,7 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         """Bytes of the live files."""
-        return sum(file_sizes(self.files))
+        return total_bytes(self.files)
 
     @property
     def row_count(self) -> int | None:
@@ -211,11 +211,6 @@ class FileHistory:
     def first_version(self) -> int:
         """The version at which the history starts."""
         return 0 if self.start is None else self.start.version
-
-
-def file_sizes(files: Iterable[DataFile]) -> Iterable[int]:
-    """The bytes of each file."""
-    return map(_SIZE, files)
 
 
 def by_partition(files: Sequence[DataFile]) -> Mapping[PartitionValues, Sequence[DataFile]]:

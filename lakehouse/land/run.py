@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.base.reasons import Explanation, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import count_of, names_in_parentheses
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
@@ -231,7 +232,7 @@ class LandingLoad:
             last = self._loaded[-1].number
             explanation = self._reason.explain(
                 files=len(files),
-                bytes=sum(file.size_bytes for file in files),
+                bytes=total_bytes(files),
                 batch=str(last) if first == last else f"{first} to {last}",
                 set_aside=len(set_aside),
                 names=names_in_parentheses([file.name for file in set_aside]),
@@ -469,7 +470,7 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
         confs |= _HUGE_METHODS
         confs |= text_confs() if table.landing.format != "parquet" else {}
     # No rows for the files, because their records are counted in `records`.
-    read: list[Size] = [(0, sum(file.size_bytes for file in batch.files))]
+    read: list[Size] = [(0, total_bytes(batch.files))]
     if facts is not None and table.landing.changes is not None:
         read.append(merged_into(facts.snapshot))
     return {**confs_to_read(read, records=batch.record_count or 0), **confs}
@@ -618,7 +619,7 @@ def write_batch(
         rows = _table_rows(session, frame)
         # Spark reads large files in splits, and each split is written as it is read.
         if not files_of_spark(batch) or table.partition_by:
-            landed_bytes = sum(file.size_bytes for file in batch.files)
+            landed_bytes = total_bytes(batch.files)
             rows = commit_rows.arranged(rows, table, landed_bytes, parsed.row_count, facts)
         transaction = Transaction(app_id=ingest_app_id(table.key), version=batch.number)
         commit_rows.write_rows(session, rows, transaction, facts=facts)

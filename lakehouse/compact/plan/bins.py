@@ -11,6 +11,7 @@ from typing import Literal
 
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import HOUR_MS
 from lakehouse.compact.plan.estimate import Rates
 from lakehouse.compact.plan.target_size import WriteHistory
@@ -26,7 +27,6 @@ from lakehouse.delta.snapshot import (
     Snapshot,
     by_partition,
     by_size,
-    file_sizes,
     live_bytes,
     types_by_name,
 )
@@ -65,7 +65,7 @@ class Bin:
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size_bytes", sum(file_sizes(self.files)))
+        object.__setattr__(self, "size_bytes", total_bytes(self.files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class PartitionPlan:
     @property
     def size_bytes(self) -> int:
         """Bytes that would be removed."""
-        return sum(bin_.size_bytes for bin_ in self.bins)
+        return total_bytes(self.bins)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def live_share(bins: Sequence[Bin]) -> float:
 
     A file without a row count counts as if all of its rows were live.
     """
-    size_bytes = sum(bin_.size_bytes for bin_ in bins)
+    size_bytes = total_bytes(bins)
     live = sum(live_bytes(file) for bin_ in bins for file in bin_.files)
     return live / size_bytes if size_bytes else 1.0
 
@@ -246,7 +246,7 @@ def may_be_rewritten(facts: PlanningFacts, plan: PartitionPlan, counts: Counter[
     if cold_files:
         counts["cold"] += 1
         counts["cold_files"] += len(cold_files)
-        counts["cold_bytes"] += sum(file_sizes(cold_files))
+        counts["cold_bytes"] += total_bytes(cold_files)
     return not cold_files
 
 

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import HOUR_MS, count_of, size_text
 from lakehouse.compact.plan.bins import (
     Bin,
@@ -50,7 +51,7 @@ from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.partition_values import typed_partition
 from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE, unknown_features
-from lakehouse.delta.snapshot import PartitionValues, Snapshot, file_sizes, types_by_name
+from lakehouse.delta.snapshot import PartitionValues, Snapshot, types_by_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +251,7 @@ def _priced(facts: PlanningFacts, rewrite: Rewrite) -> CompactionPlan:
     snapshot = facts.snapshot
     work = MergeWork(
         files_removed=sum(len(bin_.files) for bin_ in rewrite.bins),
-        bytes_removed=sum(bin_.size_bytes for bin_ in rewrite.bins),
+        bytes_removed=total_bytes(rewrite.bins),
         files_added=files_added(rewrite.statement, rewrite.bins),
         live_share=live_share(rewrite.bins),
     )
@@ -287,14 +288,14 @@ def _clauses(facts: PlanningFacts, rewrite: Rewrite) -> str:
     """What the sentence adds about files that are not merged, and about actions of Delta itself."""
     clauses = ""
     if rewrite.kept:
-        size = size_text(sum(file_sizes(rewrite.kept)))
+        size = size_text(total_bytes(rewrite.kept))
         kept = f"{count_of(len(rewrite.kept), 'compacted file')} ({size})"
         clauses += f"; not merged yet, since each is larger than the merged files together: {kept}"
     if rewrite.files_left:
         clauses += f"; left for the next run: {count_of(rewrite.files_left, 'file')}"
     unmergeable = unmergeable_files(facts.snapshot)
     if unmergeable:
-        size = size_text(sum(file_sizes(unmergeable)))
+        size = size_text(total_bytes(unmergeable))
         clauses += (
             f"; never merged: {count_of(len(unmergeable), 'file')} ({size}) in partitions with an"
             " empty string, since OPTIMIZE would turn the string into null (delta-io/delta#6150)"

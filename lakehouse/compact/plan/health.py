@@ -15,10 +15,11 @@ from math import ceil
 from typing import Any
 
 from lakehouse.base.reasons import CheckResult, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import count_of, size_text
 from lakehouse.compact.plan.compaction import CompactionPlan
 from lakehouse.delta.protocol import checkpoint_interval
-from lakehouse.delta.snapshot import LogTail, Snapshot, by_partition, file_sizes
+from lakehouse.delta.snapshot import LogTail, Snapshot, by_partition
 
 # The most commits after the last checkpoint, in checkpoint intervals. Ten missing checkpoints mean
 # that checkpoints fail, not that one is late.
@@ -124,10 +125,9 @@ class Health:
 
 def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
     """The health of `snapshot`, with the plan that was made for it."""
-    sizes = file_sizes(snapshot.files)
     candidate_bytes = plan.policy.candidate_bytes
     log_commit_limit = _LATE_CHECKPOINTS * checkpoint_interval(snapshot.properties)
-    small_file_count = sum(size < candidate_bytes for size in sizes)
+    small_file_count = sum(file.size_bytes < candidate_bytes for file in snapshot.files)
     return Health(
         committed_ms=snapshot.committed_ms,
         file_count=snapshot.file_count,
@@ -187,7 +187,7 @@ def _parts(
     removed_bytes = snapshot.tombstone_bytes
     removed_limit = max(1, snapshot.size_bytes)
     partitions = by_partition(snapshot.files).values()
-    needed = sum(max(1, ceil(sum(file_sizes(files)) / target)) for files in partitions)
+    needed = sum(max(1, ceil(total_bytes(files) / target)) for files in partitions)
     mergeable_count = plan.mergeable_file_count
     what = "would be merged"
     if plan.reason is Reason.PLAN_REFUSED:

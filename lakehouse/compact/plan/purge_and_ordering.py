@@ -31,6 +31,7 @@ from functools import partial
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.compact.plan.bins import (
     Bin,
     PlanningFacts,
@@ -69,7 +70,7 @@ def plan_zordering(facts: PlanningFacts, layout: ZOrder) -> Rewrite:
         if not _pays_off(facts, unordered_here, files):
             return ()
         # One bin, because Z-order rewrites the files of a partition together.
-        return pack(files, up_to_bytes=_bytes(files), least_files=1)
+        return pack(files, up_to_bytes=total_bytes(files), least_files=1)
 
     plans, counts = partition_plans(facts, bins_of)
     statement = Statement(
@@ -118,7 +119,7 @@ def plan_clustering(facts: PlanningFacts, layout: LiquidClustering) -> Rewrite:
     loose, in_open_cubes = _files_by_cube(facts)
     candidates = [*loose, *in_open_cubes]
     may_be_in_cube = any(_is_older_than_log(file, facts) for file in loose)
-    is_exact = not may_be_in_cube and _bytes(candidates) <= _BIN_BYTES
+    is_exact = not may_be_in_cube and total_bytes(candidates) <= _BIN_BYTES
     numbers = _numbers(facts, layout.columns, loose) | {"bound": "" if is_exact else "at most "}
     is_due = _pays_off(facts, loose, candidates)
     bins = [Bin(partition=(), files=candidates)] if is_due else []
@@ -147,7 +148,7 @@ def _pays_off(
 ) -> bool:
     """Whether enough of the files are out of order, by number or by bytes, and at least two."""
     are_many = len(unordered) >= facts.policy.min_small_files
-    are_large = 4 * _bytes(unordered) >= _bytes(files)
+    are_large = 4 * total_bytes(unordered) >= total_bytes(files)
     return len(unordered) >= 2 and (are_many or are_large)
 
 
@@ -195,13 +196,9 @@ def _numbers(
     return {
         "columns": ", ".join(columns),
         "changed": len(unordered),
-        "changed_bytes": _bytes(unordered),
+        "changed_bytes": total_bytes(unordered),
         "threshold": facts.policy.min_small_files,
     }
-
-
-def _bytes(files: Sequence[DataFile]) -> int:
-    return sum(file.size_bytes for file in files)
 
 
 def plan_purge(facts: PlanningFacts) -> Rewrite | None:

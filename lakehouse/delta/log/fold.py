@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.delta.commits import Commit, Commits
 from lakehouse.delta.log.actions import (
     MALFORMED,
@@ -124,7 +125,7 @@ def fold_layout(
         log=LogTail(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
-            commit_bytes=sum(file.size_bytes for file in segment.tail),
+            commit_bytes=total_bytes(segment.tail),
         ),
         transactions=newest.transactions,
     )
@@ -156,7 +157,7 @@ def fold_commit(actions: Actions, file: StoredFile) -> Commit:
             if remove.deletion_vector is not None
         ),
         change_paths=tuple(actions.changes),
-        added_bytes=sum(add.size_bytes for add in actions.adds),
+        added_bytes=total_bytes(actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
         user_metadata=texts.get("userMetadata"),
         parameters=_as_texts(info.get("operationParameters")),

@@ -29,7 +29,7 @@ from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.paths import bare_uri, is_absolute, name_below, name_in_table, vector_path
-from lakehouse.base.stored_objects import MUST_BE_RESTORED
+from lakehouse.base.stored_objects import MUST_BE_RESTORED, total_bytes
 from lakehouse.base.text import count_of
 from lakehouse.delta.commits import Commits, json_object
 from lakehouse.delta.log.actions import Actions, read_checkpoint
@@ -58,7 +58,6 @@ from lakehouse.delta.snapshot import (
     FileHistory,
     Snapshot,
     TableFacts,
-    file_sizes,
     files_with_vectors,
     log_version,
 )
@@ -199,7 +198,7 @@ def _check_checksum(
     segment: Segment, file: StoredFile, files: Sequence[DataFile], checksum: Mapping[str, Any]
 ) -> None:
     """Compares a checksum with the files of its version."""
-    figures = {"numFiles": len(files), "tableSizeBytes": sum(file_sizes(files))}
+    figures = {"numFiles": len(files), "tableSizeBytes": total_bytes(files)}
     source = "its commits"
     if segment.checkpoint:
         source = f"its checkpoint {segment.checkpoint[0].name} and commits"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import MINUTE_MS, names_in_parentheses, size_text
 from lakehouse.declare.landing import Landing, retried_folder
 from lakehouse.declare.table import Overwrite, WriteMode
@@ -142,7 +143,7 @@ def _plan(
     set_aside = (*batch.set_aside, *superseded)
     explanation = reason.explain(
         files=len(batch.files),
-        bytes=sum(file.size_bytes for file in batch.files),
+        bytes=total_bytes(batch.files),
         batch=batch.number,
         set_aside=len(set_aside),
         names=names_in_parentheses([file.name for file in set_aside]),
@@ -165,7 +166,7 @@ def _release(
     """
     if landing.release_files == 1 or now_ms is None:
         return "", None
-    size_bytes = sum(file.size_bytes for file in waiting)
+    size_bytes = total_bytes(waiting)
     oldest_ms = min(file.modified_ms for file in waiting)
     if len(waiting) >= landing.release_files:
         return f"; released, because at least {landing.release_files} files wait", None

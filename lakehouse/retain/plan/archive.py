@@ -29,6 +29,7 @@ from itertools import pairwise, takewhile
 from lakehouse.base.errors import Refused
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import DAY_MS, EARLIEST_MS, Document, count_of, first_names, size_text
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
@@ -44,7 +45,6 @@ from lakehouse.delta.snapshot import (
     DataFile,
     PartitionValues,
     Snapshot,
-    file_sizes,
     live_rows,
     types_by_name,
 )
@@ -199,7 +199,7 @@ class Sizes:
 def sizes_of(partitions: Iterable[Partition]) -> Sizes:
     """The sizes of all files of these partitions."""
     files = [file for partition in partitions for file in partition.files]
-    return Sizes(files=len(files), rows=live_rows(files), bytes=sum(file_sizes(files)))
+    return Sizes(files=len(files), rows=live_rows(files), bytes=total_bytes(files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

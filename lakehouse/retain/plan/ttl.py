@@ -18,11 +18,12 @@ from typing import Any, cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Explanation, Reason
+from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import DAY_MS, EARLIEST_MS, count_of, size_text
 from lakehouse.declare.policies import Ttl
 from lakehouse.declare.table import Table
 from lakehouse.delta.partition_values import typed_partition
-from lakehouse.delta.snapshot import Column, DataFile, Snapshot, file_sizes, live_rows
+from lakehouse.delta.snapshot import Column, DataFile, Snapshot, live_rows
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _CLOCK_AHEAD_MS = DAY_MS
@@ -113,7 +114,7 @@ def plan_ttl(
         cutoff_ms -= cutoff_ms % DAY_MS  # the day of the cutoff is kept whole
     expired, straddling = _expired_files(snapshot, bounds, column, cutoff_ms)
     row_count = None if straddling else live_rows(expired)
-    straddling_bytes = sum(file_sizes(straddling))
+    straddling_bytes = total_bytes(straddling)
     seconds = 0.0
     if expired or straddling:
         seconds = _STATEMENT_SECONDS + straddling_bytes / _REWRITTEN_BYTES_PER_SECOND
@@ -123,7 +124,7 @@ def plan_ttl(
         version=snapshot.version,
         cutoff_ms=cutoff_ms,
         expired_files=len(expired),
-        expired_bytes=sum(file_sizes(expired)),
+        expired_bytes=total_bytes(expired),
         straddling_files=len(straddling),
         straddling_bytes=straddling_bytes,
         row_count=row_count,
@@ -186,7 +187,7 @@ def _explanation(
     parts = list[str]()
     for files, said in ((expired, "all rows of"), (straddling, "some rows of up to")):
         if files:
-            sizes = size_text(sum(file_sizes(files)))
+            sizes = size_text(total_bytes(files))
             parts.append(f"{said} {count_of(len(files), 'file')} ({sizes})")
     return Explanation(
         Reason.PAST_THE_CUTOFF, {"what": " and ".join(parts), "cutoff": cutoff_ms}, age

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from lakehouse.base.paths import is_absolute, name_in_table, vector_path
 from lakehouse.base.reasons import CheckResult
-from lakehouse.base.stored_objects import FOLDER_SUFFIX, Part, StoredObject
+from lakehouse.base.stored_objects import FOLDER_SUFFIX, Part, StoredObject, total_bytes
 from lakehouse.base.text import count_of, first_names
 from lakehouse.delta.commits import Commit
 from lakehouse.delta.protocol import retention_ms_of
@@ -416,7 +416,7 @@ class TableShares:
     @property
     def size_bytes(self) -> int:
         """The total size of the objects that `file_count` counts."""
-        return sum(share.size_bytes for share in self.shares)
+        return total_bytes(self.shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,7 +434,7 @@ class Reconciliation:
     @property
     def size_bytes(self) -> int:
         """The total size of the objects in the inventory."""
-        return sum(each.size_bytes for each in (*self.tables, *self.unclaimed))
+        return total_bytes((*self.tables, *self.unclaimed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ from lakehouse.base.stored_objects import (
     SETTLED_MS,
     Part,
     StoredObject,
+    total_bytes,
 )
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.policies import (
@@ -262,7 +263,7 @@ class VacuumPlan(Explained):
     @property
     def size_bytes(self) -> int:
         """Total size of the files to delete."""
-        return sum(each.size_bytes for each in self.candidates)
+        return total_bytes(self.candidates)
 
     def as_json(self) -> dict[str, Any]:
         """The plan in its documented JSON shape."""
@@ -450,7 +451,7 @@ def _explanation(
     times_ms = facts.table_files.removed.values()
     numbers = {
         "files": len(candidates),
-        "bytes": sum(each.size_bytes for each in candidates),
+        "bytes": total_bytes(candidates),
         "orphans": sum(each.part is Part.ORPHANED_OLD for each in candidates),
         "horizon": horizon_ms,
         "waiting": sum(ms is None or ms >= horizon_ms for ms in times_ms),
