@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.cdc.plan.decode_debezium import TOMBSTONE, UNSENT
 from lakehouse.declare.landing import Debezium, Dms, Landing
-from lakehouse.declare.table import Merge, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.columns import field_names, field_types
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import TableSession
@@ -287,8 +287,8 @@ class ChangeCounts:
 
 def change_keys(table: Table) -> tuple[str, ...]:
     """The keys of a table of change data."""
-    assert isinstance(table.write, Merge)
-    return table.write.keys
+    assert table.merge
+    return table.merge.keys
 
 
 def read_changes(

@@ -39,7 +39,7 @@ from lakehouse.cdc.read import (
     is_full_load_file,
 )
 from lakehouse.declare.landing import Dms
-from lakehouse.declare.table import Merge, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ingest_app_id
 from lakehouse.delta.log import TableFacts
 from lakehouse.lake.lake import Lake
@@ -171,7 +171,7 @@ def superseded_count(
 
 def _keeps_deleted(table: Table) -> bool:
     """Whether a deletion marks the row of its key instead of removing it."""
-    return isinstance(table.write, Merge) and table.write.deletes == "soft"
+    return table.merge is not None and table.merge.deletes == "soft"
 
 
 def _without_older(

@@ -362,7 +362,7 @@ class Table:
             )
         if source.changes is not None:
             self._check_changes(source, source.changes)
-        elif isinstance(self.write, Merge):
+        elif self.merge:
             raise self._refused(
                 "landed files are written by Append or Overwrite. Either merge in a table"
                 " downstream, or use Landing(changes=…)."
@@ -377,24 +377,24 @@ class Table:
                 )
 
     def _check_changes(self, source: Landing, changes: ChangeSource) -> None:
-        if not isinstance(self.write, Merge):
+        if not self.merge:
             raise self._refused("change data is written by Merge. Use Merge, or no changes=.")
-        if self.write.order_by:
+        if self.merge.order_by:
             raise self._refused(
                 "Merge.order_by is set, but changes= has its own order. Use Merge(keys=…) alone."
             )
         fields = changes.row_fields(field_names(source.schema))
-        check_columns(f"Table {self.key}: Merge.keys", self.write.keys, among=fields)
+        check_columns(f"Table {self.key}: Merge.keys", self.merge.keys, among=fields)
 
     def _check_derived(self) -> None:
-        if isinstance(self.write, Merge) and not self.write.order_by:
+        if self.merge and not self.merge.order_by:
             raise self._refused(
                 "Merge.order_by is empty. Use at least one column that increases from an older row"
                 " to a newer one."
             )
-        if isinstance(self.write, Merge) and self.write.deletes != "hard":
+        if self.merge and self.merge.deletes != "hard":
             raise self._refused(
-                f"Merge.deletes is {self.write.deletes!r}, but a transform deletes no rows. Leave"
+                f"Merge.deletes is {self.merge.deletes!r}, but a transform deletes no rows. Leave"
                 " it out."
             )
         if not self.inputs:
@@ -426,6 +426,11 @@ class Table:
     def adopted(self) -> Adopted | None:
         """The place of the table if other programs write it, otherwise `None`."""
         return self.write if isinstance(self.write, Adopted) else None
+
+    @property
+    def merge(self) -> Merge | None:
+        """How rows are merged by keys; `None` if they are not merged."""
+        return self.write if isinstance(self.write, Merge) else None
 
     @property
     def is_overwrite(self) -> bool:

@@ -297,8 +297,8 @@ def _replace_rows(rebuild: PlannedRebuild, uri: str, mark: str) -> None:
     else:
         rows = transformed(session, rebuild.inputs, with_archive=rebuild.with_archive)
         check_has_columns(table, rows)
-        if isinstance(table.write, Merge):
-            rows = newest_per_key(rows, table.write)
+        if table.merge:
+            rows = newest_per_key(rows, table.merge)
     transaction, record_of_inputs = _record(rebuild)
     record = {
         "from": snapshot.version,

@@ -26,7 +26,7 @@ from lakehouse.cli.output import (
 )
 from lakehouse.cli.server_command import driver_for_command
 from lakehouse.declare.adopted import adopted_table
-from lakehouse.declare.table import Merge, Table, undeclared_sentence
+from lakehouse.declare.table import Table, undeclared_sentence
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.lake.lake import Found, for_each_table, undeclared_tables
 from lakehouse.land.ledger import planned_batches
@@ -177,7 +177,7 @@ def _table_document(reading: Found[Snapshot], context: LakeContext) -> Document:
         "inputs": [each.key for each in table.inputs],
         "write": type(table.write).__name__.lower() if is_declared else None,
         "partition_by": [*table.partition_by],
-        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
+        "merge_keys": list(table.merge.keys) if table.merge else [],
         **figures,
     }
 

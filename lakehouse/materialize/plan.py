@@ -23,7 +23,7 @@ from typing import Any, cast
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.text import object_of
-from lakehouse.declare.table import Merge, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.commits import (
     CONSUME,
     INPUTS,
@@ -237,7 +237,7 @@ def has_followed(read: Snapshot, commits: Iterable[Commit]) -> bool:
 
 def merge_keys(table: Table) -> list[str] | None:
     """The keys that a table is merged by, sorted; `None` if it is not merged."""
-    return sorted(table.write.keys) if isinstance(table.write, Merge) else None
+    return sorted(table.merge.keys) if table.merge else None
 
 
 def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:

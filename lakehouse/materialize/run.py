@@ -35,7 +35,7 @@ from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
-from lakehouse.declare.table import Append, Merge, Table
+from lakehouse.declare.table import Append, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
 from lakehouse.delta.log import TableFacts, history_since, newest_first
 from lakehouse.delta.snapshot import Snapshot, types_by_name
@@ -165,7 +165,7 @@ def next_increment(
     prefix = f"{CONSUME}{first.snapshot.table}/"
     reader = Reader(
         read_another=any(each.startswith(prefix) for each in transactions),
-        may_hold_all=isinstance(table.write, Merge) or not has_read_changes,
+        may_hold_all=table.merge is not None or not has_read_changes,
         is_append=isinstance(table.write, Append),
         is_restored=is_restored,
     )
@@ -450,9 +450,9 @@ class _Derivation(TableSession):
 
         Raises `Broken` if an existing `Append` would have to append the whole input again.
         """
-        write = self.table.write
+        merge = self.table.merge
         exists = self.target is not None
-        if exists and isinstance(write, Append) and isinstance(increment, ReadAll):
+        if exists and not merge and isinstance(increment, ReadAll):
             raise Broken(
                 f"write of {self.key}: {increment.sentence}, and appending it again would "
                 f"duplicate rows. To continue with the current rows of {first.snapshot.table}, "
@@ -479,14 +479,14 @@ class _Derivation(TableSession):
         }
         _, *others = self.inputs.values()
         sizes += [whole_table(facts.snapshot) for facts in others]
-        if target is not None and isinstance(write, Merge):
+        if target is not None and merge:
             sizes.append(merged_into(target.snapshot))
         with session_confs(self.spark, _confs(sizes, metadata)):
-            if isinstance(write, Merge):
-                rows = commit_rows.newest_per_key(rows, write)
-            if isinstance(write, Merge) and target is not None:
+            if merge:
+                rows = commit_rows.newest_per_key(rows, merge)
+            if merge and target is not None:
                 commit_rows.merge_rows(
-                    rows, target.snapshot, write, transaction, are_few=has_few_rows
+                    rows, target.snapshot, merge, transaction, are_few=has_few_rows
                 )
             else:
                 if target is not None:
@@ -503,8 +503,8 @@ def _confs(sizes: Sequence[Size], metadata: Mapping[str, object]) -> dict[str, s
 def check_has_columns(table: Table, rows: "DataFrame") -> None:
     """Raises `Refused` unless the rows have all columns that the table's write mode names."""
     required = table.partition_by
-    if isinstance(table.write, Merge):
-        required = (*table.write.keys, *table.write.order_by)
+    if table.merge:
+        required = (*table.merge.keys, *table.merge.order_by)
     missing = [name for name in required if name not in rows.columns]
     if missing:
         raise Refused(

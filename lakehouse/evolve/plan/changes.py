@@ -21,7 +21,7 @@ from enum import Enum
 from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Operation
 from lakehouse.base.text import Document
-from lakehouse.declare.table import Merge, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.columns import NewColumn, type_change
 from lakehouse.delta.snapshot import Column, Snapshot, by_name
 
@@ -267,9 +267,9 @@ def compare(
 def change_keys_text(table: Table) -> str | None:
     """The declared value of `CHANGE_KEYS`; `None` if no change data is merged by keys."""
     is_change_data = table.source is not None and table.source.changes is not None
-    if not is_change_data or not isinstance(table.write, Merge):
+    if not is_change_data or not table.merge:
         return None
-    return json.dumps(sorted(table.write.keys))
+    return json.dumps(sorted(table.merge.keys))
 
 
 def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
@@ -294,7 +294,7 @@ def _landed_write_changes(table: Table, snapshot: Snapshot) -> list[Change]:
         existing_way = _merged_by(keys, is_soft=_DELETED in names)
     declared_way = "appended"
     if (declared_keys := change_keys_text(table)) is not None:
-        is_soft = isinstance(table.write, Merge) and table.write.deletes == "soft"
+        is_soft = table.merge is not None and table.merge.deletes == "soft"
         declared_way = _merged_by(declared_keys, is_soft=is_soft)
     if existing_way == declared_way:
         return []

@@ -23,7 +23,7 @@ from lakehouse.base.errors import Refused, Transient
 from lakehouse.base.text import Document, count_of, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
-from lakehouse.declare.table import Merge, Table
+from lakehouse.declare.table import Table
 from lakehouse.delta.columns import is_nested, parts, type_change, type_word
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts, by_name
 from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
@@ -279,8 +279,8 @@ def refuse_impossible(request: RebuildRequest, snapshot: Snapshot) -> None:
     for change in compare(table, None, snapshot).of(Kind.LANDED_WRITE_CHANGED):
         raise Refused(f"{rebuild}: {change.sentence}. Either restore the declaration, or {NEW_KEY}")
     keys = list[str]()
-    if table.source is not None and isinstance(table.write, Merge):
-        keys += table.write.keys
+    if table.source is not None and table.merge:
+        keys += table.merge.keys
     for each in request.columns:
         # A key of landed change data may get another name.
         if each.column.name in keys and (each.source is None or each.is_cast):
