@@ -108,7 +108,9 @@ class Sized(Protocol):
     """A file, or anything else with a size in bytes."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """The size."""
+        ...
 
 
 def total_bytes(items: Iterable[Sized]) -> int:
