@@ -97,7 +97,7 @@ MUTANTS = [
     *_of("lake.commits", "vacuum/inventory/test_run.py",
         ("delete_dead_files", reads("horizon_ms", "float('inf')"))),
     *_of("vacuum.run", "vacuum/test_meanwhile.py",
-        ("Recheck.still_deletable", drops("_ask_the_lake")),
+        ("Recheck.still_deletable", drops("read")),
         ("Recheck.still_deletable", drops("_ask_the_log")), ("Recheck.still_deletable", drops("_spare_needed")),
         ("Recheck._in_new_tables", returns("set()")), ("Recheck._is_another", returns("False"))),
     *_of("vacuum.run", "vacuum/test_meanwhile.py",

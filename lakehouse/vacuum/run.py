@@ -4,8 +4,7 @@
    the retention counts back, comes from this machine, and the files' times come from the storage.
 2. The plan is made from the log, alone or together with an inventory or a listing. If there
    is nothing to delete, only step 6 follows.
-3. The table's lock is taken and held to the end. If the table now has a newer version, the plan is
-   made again.
+3. The table's lock is taken and held to the end. What newer versions need, the last check keeps.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
    would delete, as described below. All other files are spared.
 5. Right before the first deletion, and again after each minute of deleting, `Recheck` checks
@@ -57,6 +56,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -73,7 +73,7 @@ from lakehouse.base.paths import is_absolute, name_in_table
 from lakehouse.base.text import HOUR_MS, count_of
 from lakehouse.declare.table import Table
 from lakehouse.lake.commits import open_with_deltalake, storage_errors
-from lakehouse.lake.lake import Lake, PathResolver
+from lakehouse.lake.lake import Lake, PathResolver, is_table
 from lakehouse.lake.lease import check_clock, hold
 from lakehouse.lake.state_tables import ended_operation, record_operation
 from lakehouse.spark.errors import translated
@@ -85,7 +85,6 @@ from lakehouse.vacuum.plan.candidates import (
     DeletionGuard,
     VacuumFacts,
     folders_to_ask,
-    is_unlisted,
     written_once,
 )
 from lakehouse.vacuum.plan.vacuum import DELETE_KEYS, VacuumOutcome, VacuumPlan, plan_rest
@@ -110,8 +109,6 @@ def confirmed_by_delta(
         Broken: the second reader would delete no candidate, or a file that is not a candidate.
         Transient: the storage does not answer.
     """
-    if not candidates:
-        return []
     kept_names = kept_by_deltalake(lake, facts, candidates)
     if kept_names is None:
         uri = lake.table_uri(facts.table)
@@ -287,7 +284,8 @@ class Recheck:
             Broken: the table's log is gone, or was reset to an older state.
             Refused: the log of another table cannot be read.
         """
-        self._ask_the_lake()
+        self._lake_facts.read(self._planned.table, before_deletion=True)
+        self._facts = replace(self._facts, other_uses=self._lake_facts.uses)
         self._spare(self._in_new_tables(batch), "a table was created in its folder meanwhile")
         if not self._facts.on_s3:
             linked = self._in_linked_folders(batch)
@@ -324,21 +322,13 @@ class Recheck:
     def _in_new_tables(self, candidates: Sequence[Candidate]) -> set[str]:
         """The files below a folder that has become a table, for example by CONVERT TO DELTA.
 
-        Sends one request per folder that may have. A HEAD request for the first commit finds a new
-        table, and costs a twelfth of a LIST request. An old table may have lost its first commits.
+        Sends two HEAD requests per folder that may have.
         """
-        store = self._lake_facts.lake.store
-        mode = self._planned.mode
-        may_be_old = is_unlisted(self._facts, mode)
-        folders = folders_to_ask(self._facts, mode, (each.name for each in candidates))
-
-        def has_log(folder: str) -> bool:
-            log = f"{self._planned.table}/{folder}/_delta_log"
-            if may_be_old:
-                return bool(store.list(log))
-            return store.stat(f"{log}/{0:020}.json") is not None
-
-        tables = Owners(compress(folders, at_once(has_log, folders)))
+        names = (each.name for each in candidates)
+        folders = folders_to_ask(self._facts, self._planned.mode, names)
+        paths = [f"{self._planned.table}/{folder}" for folder in folders]
+        are_tables = at_once(partial(is_table, self._lake_facts.lake.store), paths)
+        tables = Owners(compress(folders, are_tables))
         return {each.name for each in candidates if tables.table_of(each.name)}
 
     def _in_linked_folders(self, candidates: Sequence[Candidate]) -> set[str]:
@@ -374,11 +364,6 @@ class Recheck:
         lent = [name for name in needed if f"{folder}/{name}" in borrowed]
         self._spare(lent, "another table reads it")
         self._spare(needed, f"version {facts.table_files.version} needs it again")
-
-    def _ask_the_lake(self) -> None:
-        """Reads which files other tables read now."""
-        self._lake_facts.read(self._planned.table, before_deletion=True)
-        self._facts = replace(self._facts, other_uses=self._lake_facts.uses)
 
     def _ask_the_log(self) -> None:
         """Reads the table's own log again, with its retention, if it has a newer version."""
@@ -506,9 +491,6 @@ def vacuum(
     if planned.candidates:
         holder = owner or f"vacuum of {table.key}"
         with translated(table.key, operation="vacuum"), hold(lake, None, table.key, owner=holder):
-            if has_newer_version(lake, planned.facts.log):
-                planned = plan(lake_facts, table, mode=mode)
-                assert planned is not None  # its log was found just now
             try:
                 _carry_out(lake_facts, open_spark, planned, progress)
             except BaseException:

@@ -1,10 +1,10 @@
 """Tags a table's removed files for a lifecycle rule, and untags files that are needed again.
 
 1. The plan is made from the table's log, as for a vacuum.
-2. The names of the plan are recorded in `_lakehouse/records` before any tag is set.
+2. The names of the plan are added to the record in `_lakehouse/records` before any tag is set.
 3. Tagged files that are live again, or that another table reads, lose the tag.
 4. The planned files get the tag.
-5. A new record names all files that may carry the tag, and replaces the records before it.
+5. The record then names all files that may still carry the tag.
 
 **Safety properties** (tests in `retain/run/test_tiers.py`)
 - A file with the tag is in a record. So the check `lifecycle` and the next run find it after a kill
@@ -16,7 +16,6 @@
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from itertools import chain
-from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Refused
@@ -74,16 +73,15 @@ def run(lake_facts: LakeFacts, table: Table, *, dry_run: bool = False) -> TierPl
         plan = plan_tiers(facts, recorded, now_ms=now_ms())
         if dry_run:
             return plan
-        first = (table.key, uuid4().hex)
-        last = (table.key, uuid4().hex)
+        record = (table.key, "")
         if plan.tag:
-            put_records(lake, _RECORDS, {first: plan.tag})
+            put_records(lake, _RECORDS, {record: sorted(recorded | {*plan.tag})})
         _set_tags(lake, table.key, plan.untag, is_tagged=False)
         _set_tags(lake, table.key, plan.tag, is_tagged=True)
         in_the_log = recorded & facts.table_files.removed.keys()
         remaining = (in_the_log | {*plan.tag}) - {*plan.untag}
-        replaced = dict.fromkeys([first, *earlier])
-        put_records(lake, _RECORDS, {**replaced, last: sorted(remaining) or None})
+        replaced = dict.fromkeys(earlier)
+        put_records(lake, _RECORDS, {**replaced, record: sorted(remaining) or None})
     return plan
 
 

@@ -115,20 +115,16 @@ def folders_above(names: Iterable[str]) -> set[str]:
     return folders - {""}
 
 
-def is_unlisted(facts: VacuumFacts, mode: VacuumMode) -> bool:
-    """Whether neither a listing nor an inventory has shown the tables in the table's folder."""
-    return mode == "LITE" and facts.adopted
-
-
 def folders_to_ask(facts: VacuumFacts, mode: VacuumMode, names: Iterable[str]) -> list[str]:
     """The folders above these files that may have become tables of their own.
 
     A listing or an inventory shows the tables in the folder. Since then, a table may have been
     created in a folder that the table never used or does not use any more. A folder with live files
-    is in use. If the tables were not listed (`is_unlisted`), any folder may be one of them.
+    is in use. In mode LITE, nothing shows the tables in the folder of an adopted table, so any
+    folder may be one of them.
     """
     folders = folders_above(names)
-    if not is_unlisted(facts, mode):
+    if mode != "LITE" or not facts.adopted:
         folders -= folders_above(facts.table_files.live)
     return sorted(folders)
 

@@ -58,7 +58,6 @@ from lakehouse.vacuum.plan.candidates import (
     DeletionGuard,
     VacuumFacts,
     folders_to_ask,
-    is_unlisted,
     log_covers,
     removed_by_log,
     retention_in_force,
@@ -239,21 +238,21 @@ class VacuumPlan(Explained):
     def requests(self) -> dict[str, int]:
         """The predicted requests for the listing, the last check and the deletions."""
         quote = self.quote
-        lists = quote.list_requests
         heads = 0
         deletes = 0
         if self.candidates and self.facts.on_s3:
             names = [each.name for each in self.candidates]
             folder_count = len(folders_to_ask(self.facts, self.mode, names))
-            # Two HEAD requests search for newer commits, and one looks at each name that a writer
-            # may use again. One request per folder searches for a new table.
-            heads = 2 + sum(not written_once(name) for name in names)
-            if is_unlisted(self.facts, self.mode):
-                lists += folder_count
-            else:
-                heads += folder_count
+            # Two search for newer commits, two in each folder for a new table, and one looks at
+            # each name that a writer may use again.
+            heads = 2 + 2 * folder_count + sum(not written_once(name) for name in names)
             deletes = ceil(len(names) / DELETE_KEYS)
-        return {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes}
+        return {
+            "LIST": quote.list_requests,
+            "GET": quote.get_requests,
+            "HEAD": heads,
+            "DELETE": deletes,
+        }
 
     @property
     def file_count(self) -> int:

@@ -222,16 +222,16 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
     assert [each.key for each in objects_by_log(busy)] == ["a/t/stone"]
 
 
-@pytest.mark.parametrize(
-    ("adopted", "mode", "heads"), [(False, "LITE", 4), (True, "FULL", 4), (True, "LITE", 3)]
-)
-def test_a_partition_s_folder_is_listed_where_others_write_the_table_and_nothing_else_is_listed(
-    adopted: bool, mode: Any, heads: int
+@pytest.mark.parametrize(("live", "heads"), [("d=2/live", 5), ("d=1/live", 3)])
+@pytest.mark.parametrize("mode", ["LITE", "FULL"])
+def test_a_folder_without_live_files_is_asked_by_two_requests(
+    mode: Any, live: str, heads: int
 ) -> None:
-    facts = replace(having(partition_columns=("d",), removed={"d=1/past": OLD}), adopted=adopted)
-    found = plan([ALL[0], stored("d=1/past", 3)], facts, mode=mode)
+    facts = having(live={live: BOOKS.live["live"]}, removed={"d=1/past": OLD})
+    found = plan([stored(live, 5), stored("d=1/past", 3)], facts, mode=mode)
     assert [each.name for each in found.candidates] == ["d=1/past"]
     assert found.requests["HEAD"] == heads
+    assert found.requests["LIST"] == (mode == "FULL")
 
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
