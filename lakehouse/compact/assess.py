@@ -235,13 +235,11 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
 class TableReading:
     """One table, according to its log and the lake's operations.
 
-    `known` contains the facts on which the sensor's decision is based. `written_ms` contains the
-    times at which rows changed, as far back as the history in `TableFacts` goes.
+    `known` contains the facts on which the sensor's decision is based.
     """
 
     health: Health
     known: CompactionCandidate
-    written_ms: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +274,7 @@ def read_fleet(
     that a caller that needs further facts does not have to read a log again.
     """
     now = now_ms()
+    written_ms = dict[str, Sequence[int]]()
 
     def read(table: Table) -> TableReading | None:
         facts = facts_of(lake, table)
@@ -283,16 +282,15 @@ def read_fleet(
             return None
         if on_facts is not None:
             on_facts(table, facts)
+        written_ms[table.key] = _write_times(facts)
         return _reading(lake, table, facts)
 
     readings = for_each_table(tables, read)
     candidates = list[CompactionCandidate]()
-    written_ms = dict[str, Sequence[int]]()
     for each in readings:
         policy = each.table.compaction_policy
         unknown = CompactionCandidate(state=TableState(table=each.table.key), policy=policy)
         candidates.append(each.value.known if each.value else unknown)
-        written_ms[each.table.key] = each.value.written_ms if each.value else ()
     bounds = Bounds(
         slots=lake.settings.compaction_slots, budget_usd=lake.settings.compaction_budget_usd
     )
@@ -341,7 +339,7 @@ def _reading(lake: Lake, table: Table, facts: TableFacts) -> TableReading:
         pause=pause_of(lake, table.key),
         hold=without_spark(table.key, assessed.state.engine),
     )
-    return TableReading(health=assessed.health, known=known, written_ms=_write_times(facts))
+    return TableReading(health=assessed.health, known=known)
 
 
 def _operation(reading: Found[TableReading], decision: Decision) -> Operation:
