@@ -10,7 +10,12 @@ from pyspark.sql import SparkSession
 from lakehouse.base.errors import Refused
 from lakehouse.declare.adopted import adopted_table
 from lakehouse.lake import commits as conditional_commits
-from lakehouse.lake.commits import refuse_unsafe_commits, refuse_unsafe_storage
+from lakehouse.lake.commits import (
+    commit_info,
+    create_version,
+    refuse_unsafe_commits,
+    refuse_unsafe_storage,
+)
 from lakehouse.lake.lake import Lake, open_lake
 from lakehouse.lake.lease import hold
 from lakehouse.spark.temporary_confs import session_confs
@@ -74,6 +79,18 @@ def test_an_adopted_table_s_bucket_is_tested_and_left_as_is(tmp_path: Path, buck
     with pytest.raises(Refused, match=f"a write: the bucket {bucket} ignores"):
         refuse_unsafe_storage(deaf, table.key, asked="a write")
     assert [*store_at(f"s3://{bucket}").walk("")] == []
+
+
+@pytest.mark.parametrize("folder", ["", "sales/orders/"])
+def test_a_commit_to_an_adopted_table_adds_its_version_and_nothing_else(
+    tmp_path: Path, bucket: str, folder: str
+) -> None:
+    table = adopted_table("silver/orders", f"s3://{bucket}/{folder}".rstrip("/"))
+    lake = open_lake(own_settings(tmp_path), tables=[table])
+    assert create_version(lake, table.key, 0, [commit_info("WRITE", -1, {})])
+    assert not create_version(lake, table.key, 0, [])
+    [version] = store_at(f"s3://{bucket}").walk("")
+    assert version.key == f"{folder}_delta_log/{0:020}.json" and version.size_bytes > 0
 
 
 def test_delta_s_own_log_store_needs_a_trusted_platform(lake: Lake, spark: SparkSession) -> None:
