@@ -29,6 +29,7 @@ from uuid import uuid4
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
 from lakehouse.base.settings import s3_endpoint, s3_region
+from lakehouse.base.text import Document
 from lakehouse.delta.protocol import checkpoint_interval
 from lakehouse.delta.snapshot import DataFile, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake
@@ -90,16 +91,14 @@ def refuse_unsafe_storage(lake: Lake, table_key: str | None = None, *, asked: st
     _honouring.add(bucket)
 
 
-Actions = list[dict[str, Any]]
+Actions = list[Document]
 # After each version that another writer created first, the log is read again.
 _VERSIONS_TRIED = 50
 _NONE: Mapping[str, str] = {}
 PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 
-def commit_info(
-    operation: str, snapshot_version: int, metadata: Mapping[str, Any]
-) -> dict[str, Any]:
+def commit_info(operation: str, snapshot_version: int, metadata: Mapping[str, Any]) -> Document:
     """The `commitInfo` action of a commit of ours; `metadata` becomes its userMetadata."""
     return {
         "commitInfo": {
@@ -125,7 +124,7 @@ _LOG_TYPES = {
 }
 
 
-def _log_type(arrow: "pa.DataType") -> str | dict[str, Any]:
+def _log_type(arrow: "pa.DataType") -> str | Document:
     """The type of a column in a table's log."""
     if str(arrow) in _LOG_TYPES:
         return _LOG_TYPES[str(arrow)]
@@ -166,7 +165,7 @@ def file_action(
     physical_names: Mapping[str, str] = _NONE,
     *,
     changes_data: bool = True,
-) -> dict[str, Any]:
+) -> Document:
     """The action that adds a file, or removes a file without deleted rows now.
 
     `physical_names` are those of the table's columns, if mapped.
@@ -191,7 +190,7 @@ def file_actions(
     return [file_action(kind, file, snapshot.physical_names) for file in files]
 
 
-def transaction_action(app_id: str, version: int) -> dict[str, Any]:
+def transaction_action(app_id: str, version: int) -> Document:
     """The action that records a version of an application in the table's log."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}
 

@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError
 from lakehouse.base.operation import Figure, Pause, UpkeepOperation, VacuumRecord
-from lakehouse.base.text import DAY_MS, printable
+from lakehouse.base.text import DAY_MS, Document, printable
 from lakehouse.declare.prices import requests_by_class
 from lakehouse.declare.table import Table
 from lakehouse.delta.log import TableFacts
@@ -77,7 +77,7 @@ _LOG = logging.getLogger(__name__)
 
 
 # The values of a row by column. Times are in milliseconds since 1970.
-Rows = list[dict[str, Any]]
+Rows = list[Document]
 
 
 class _MergedByAnotherError(Exception):
@@ -359,7 +359,7 @@ def pause_of(lake: Lake, table_key: str) -> Pause | None:
 
 
 def _current(rows: Rows) -> Rows:
-    newest = dict[tuple[str, str, str], dict[str, Any]]()
+    newest = dict[tuple[str, str, str], Document]()
     for row in sorted(rows, key=itemgetter("at")):
         newest[row["kind"], row["table"], row["key"]] = row
     return [row for row in newest.values() if row["value"] is not None]

@@ -18,11 +18,11 @@ is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.reasons import Explained, Reason
-from lakehouse.base.text import object_of
+from lakehouse.base.text import Document, object_of
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import (
     CONSUME,
@@ -314,7 +314,7 @@ def code_changed_since(commits: Iterable[Commit], code: str | None) -> int | Non
     return None
 
 
-def code_record(code: str | None, earlier: int | None = None) -> dict[str, Any]:
+def code_record(code: str | None, earlier: int | None = None) -> Document:
     """The members of userMetadata for a commit whose rows `code` computed.
 
     `earlier` is the result of `code_changed_since` for the rows that the table keeps. It is omitted

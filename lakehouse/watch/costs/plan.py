@@ -117,9 +117,7 @@ def _priced_items(
         yield f"requests/{price_class}", _rounded(Decimal(count)), unit_price
 
 
-def row_of(
-    charge: Charge, tables: Mapping[str, Table], *, account: str, region: str
-) -> dict[str, Any]:
+def row_of(charge: Charge, tables: Mapping[str, Table], *, account: str, region: str) -> Charge:
     """A charge with all columns. `account` is the lake's address, `region` that of the prices."""
     table = charge["x_table"]
     layer = table.partition("/")[0]
