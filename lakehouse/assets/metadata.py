@@ -223,8 +223,7 @@ def change_event(
     table: Table, lake: Lake, sentence: str, *, has_new_rows: bool
 ) -> dg.AssetMaterialization | dg.AssetObservation:
     """A materialization, which updates downstream tables; without new rows, an observation."""
-    facts = lake.facts(table.key)
-    assert facts is not None
+    facts = lake.existing_facts(table.key)
     metadata = {
         **table_metadata(table, assess(lake, table, facts)),
         "lakehouse/outcome": sentence,

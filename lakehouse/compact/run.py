@@ -164,12 +164,7 @@ def _compact(attempt: Attempt) -> CompactionOutcome:
     """Runs steps 2 to 6 once."""
     lake = attempt.lake
     table = attempt.table
-    facts = lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"compaction of {table.key}: there is no table yet. "
-            f"Use lakehouse materialize {table.key} first"
-        )
+    facts = lake.existing_facts(table.key, "compaction:")
     planned = _plan(attempt, facts)
     if not planned.bins:
         return _outcome(attempt, planned, None, facts)
@@ -243,8 +238,7 @@ def _run(
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     """The current facts, with every commit after `version`, however many there are."""
-    facts = lake.facts(table.key)
-    assert facts is not None
+    facts = lake.existing_facts(table.key)
     if facts.history.commits and facts.history.commits[0].version <= version + 1:
         return facts
     return replace(facts, history=history_since(lake.store, facts.history, version))

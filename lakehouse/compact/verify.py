@@ -318,8 +318,7 @@ def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key:
         if engine_of(commit) == "spark":
             open_spark()  # without a session, a later run compares the rows
         try:
-            before = lake.facts(table_key, version=commit.version - 1)
-            assert before is not None
+            before = lake.existing_facts(table_key, version=commit.version - 1)
             verify(lake, open_spark, before.snapshot, facts.snapshot, commit)
         except Exception as error:
             is_final = isinstance(error, Refused | FileNotFoundError) or is_missing(error)
@@ -385,9 +384,7 @@ def _side(
     snapshots = {each.version: each for each in (before, after)}
     snapshot = snapshots.get(version)
     if snapshot is None:
-        facts = lake.facts(before.table, version=version)
-        assert facts is not None
-        snapshot = facts.snapshot
+        snapshot = lake.existing_facts(before.table, version=version).snapshot
     files = tuple(file for file in snapshot.files if file.path in all_paths)
     missing = sorted(all_paths.difference(file.path for file in files))
     if missing:

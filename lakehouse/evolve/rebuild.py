@@ -142,12 +142,7 @@ def plan_rebuild(
     """
     lake = session.lake
     table = session.table
-    facts = lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"rebuild of {table.key}: there is no table yet. Use `lakehouse materialize "
-            f"{table.key}` first"
-        )
+    facts = lake.existing_facts(table.key, "rebuild:")
     refuse_impossible(request, facts.snapshot)
     if archived_bytes(lake, facts):
         raise Refused(
@@ -231,9 +226,7 @@ def run_rebuild(
             row_count = _check_staged(rebuild, spark.read.format("delta").load(uri))
         tell(f"{key}: replacing the table's rows")
         commit = commit_staged(lake, snapshot, staged, mark)
-        after = lake.facts(key)
-        assert after is not None
-        apply_properties(session, with_due_checkpoint(lake, after))
+        apply_properties(session, with_due_checkpoint(lake, lake.existing_facts(key)))
         forget_staged(lake, key)
     return RebuildOutcome(
         plan=rebuild.plan,
@@ -439,9 +432,7 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Com
     """
     key = snapshot.table
     store = lake.store
-    staged = lake.facts(folder)
-    assert staged is not None
-    history = history_since(store, staged.history, snapshot.version)
+    history = history_since(store, lake.existing_facts(folder).history, snapshot.version)
     overwrite = history.marked(mark)
     assert overwrite is not None
     commits = [each for each in history.commits if each.version <= overwrite.version]

@@ -79,12 +79,7 @@ def compare_with_spark(session: TableSession, *, after_inputs: bool = False) -> 
             f"evolve {table.key}: other programs write it, at {table.adopted.uri}, and change its"
             " columns. Use their tools"
         )
-    facts = lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"evolve {table.key}: there is no table yet. Use `lakehouse materialize {table.key}` to"
-            " create it"
-        )
+    facts = lake.existing_facts(table.key, "evolve:")
     # PySpark would also log such an error with its Java stack. The message below is enough.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
@@ -128,11 +123,7 @@ def declared_rows(
 def _as_declared(session: TableSession) -> "DataFrame":
     """A frame with the columns that a table will have once it follows its declaration."""
     table = session.table
-    facts = session.lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"its input {table.key} has no table yet. Use `lakehouse materialize {table.key}` first"
-        )
+    facts = session.lake.existing_facts(table.key, "its input")
     rows = table_at(session.spark, facts.snapshot)
     if table.adopted:
         return rows

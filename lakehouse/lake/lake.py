@@ -125,6 +125,21 @@ class Lake:
                 f"{error} ({key} is {self.elsewhere[key].replace('s3a://', 's3://', 1)})"
             ) from error
 
+    def existing_facts(
+        self, key: str, asked: str = "read:", *, version: int | None = None
+    ) -> TableFacts:
+        """The facts in the log of a table that must exist; `asked` begins the message otherwise.
+
+        Raises:
+            Refused: there is no table.
+        """
+        facts = self.facts(key, version=version)
+        if facts is None:
+            raise Refused(
+                f"{asked} {key} has no table yet. Use `lakehouse materialize {key}` first"
+            )
+        return facts
+
     def has_moved_on(self, key: str, newest: StoredFile | None) -> bool:
         """Whether a log has a newer version than its file `newest`, or that file has changed.
 

@@ -151,9 +151,7 @@ class StateTable:
         shape = new_table(self._schema, properties=_PROPERTIES)
         actions = [commit_info("CREATE TABLE", -1, {}), *shape]
         create_version(lake, self._key, 0, actions)
-        facts = lake.facts(self._key)
-        assert facts is not None
-        return facts
+        return lake.existing_facts(self._key)
 
     def _refresh(self, lake: Lake, known: _Known) -> None:
         """Reads the log again if it has a newer version, and forgets files that are not live."""
@@ -192,8 +190,7 @@ class StateTable:
 
     def _merge(self, lake: Lake) -> None:
         """Replaces the mergeable files by one, and deletes those that earlier merges replaced."""
-        facts = lake.facts(self._key)
-        assert facts is not None
+        facts = lake.existing_facts(self._key)
         files = self._mergeable(facts)
         if len(files) < _MERGED_COUNT:
             return

@@ -527,14 +527,9 @@ def record_loaded(session: TableSession, number: int) -> None:
     table = session.table
     owner = f"arrival of batch {number} in {table.key}"
     with translated(), hold(lake, spark, table.key, owner=owner):
-        facts = lake.facts(table.key)
+        facts = lake.existing_facts(table.key, "landing:")
         ledger = planned_batches(lake, table).ledger()
         newest = ledger.newest_number
-        if facts is None:
-            raise Refused(
-                f"landing {table.key}: there is no table yet. Use `lakehouse materialize "
-                f"{table.key}`"
-            )
         app_id = ingest_app_id(table.key)
         recorded_batch = facts.snapshot.transactions.get(app_id)
         if recorded_batch is not None:

@@ -310,16 +310,8 @@ def derive(session: TableSession, target: TableFacts | None) -> WriteOutcome:
 
 def facts_of_inputs(lake: Lake, table: Table) -> Mapping[str, TableFacts]:
     """The facts of all inputs of a derived table, by key."""
-    inputs = dict[str, TableFacts]()
-    for source in table.inputs:
-        facts = lake.facts(source.key)
-        if facts is None:
-            raise Refused(
-                f"write of {table.key}: its input {source.key} has no table yet. Use `lakehouse "
-                f"materialize {source.key}` first"
-            )
-        inputs[source.key] = facts
-    return inputs
+    asked = f"write of {table.key}: its input"
+    return {source.key: lake.existing_facts(source.key, asked) for source in table.inputs}
 
 
 def transformed(

@@ -140,7 +140,7 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
 
 def test_a_missing_table_is_refused_and_has_no_plan(lake: Lake, spark: SparkSession) -> None:
     assert plan(lake, events) is None
-    message = r"there is no table yet\. Use lakehouse materialize bronze/events first"
+    message = r"compaction: bronze/events has no table yet\. Use `lakehouse materialize bronze/events` first"
     with pytest.raises(Refused, match=message):
         compact(lake, spark, events)
 

@@ -166,11 +166,7 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
         Refused: there is no table.
         Broken: the table's log or the archive's log is older than the other one.
     """
-    facts = facts or lake.facts(table_key)
-    if facts is None:
-        raise Refused(
-            f"archive of {table_key}: there is no table. Use lakehouse materialize {table_key}"
-        )
+    facts = facts or lake.existing_facts(table_key, "archive:")
     snapshot = facts.snapshot
     number = snapshot.transactions.get(ARCHIVE_APP_ID, -1)
     archive = lake.facts(archive_key(table_key))

@@ -78,11 +78,7 @@ def read(
         table = declared[table]
     lake = open_lake(settings, tables=[*declared.values(), table])
     session = TableSession(lake=lake, spark=spark or connect(settings), table=table)
-    facts = lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"read of {table.key}: there is no table. Use lakehouse materialize {table.key} first"
-        )
+    facts = lake.existing_facts(table.key)
     rows = table_at(session.spark, facts.snapshot)
     archived = archived_rows(session, facts) if with_archive else None
     return rows if archived is None else rows.unionByName(archived)
@@ -174,9 +170,8 @@ def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> i
         user_metadata=json.dumps({ROWS_MOVED: "restore"}),
     )
     write_frame(rows, snapshot.uri, write)
-    after = session.lake.facts(session.key)
-    assert after is not None
-    for commit in history_since(session.lake.store, after.history, plan.version).commits:
+    history = session.lake.existing_facts(session.key).history
+    for commit in history_since(session.lake.store, history, plan.version).commits:
         if commit.applications.get(ARCHIVE_APP_ID) == number and commit.added_paths:
             return commit.version
     raise Transient(

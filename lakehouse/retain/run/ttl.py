@@ -50,11 +50,7 @@ def plan(lake: Lake, table: Table, facts: TableFacts | None = None) -> TtlPlan:
         Refused: the table declares no TTL, or does not exist; otherwise as `plan_ttl`.
     """
     declared = _ttl_of(table)
-    facts = facts or lake.facts(table.key)
-    if facts is None:
-        raise Refused(
-            f"ttl of {table.key}: there is no table. Use lakehouse materialize {table.key} first"
-        )
+    facts = facts or lake.existing_facts(table.key, "ttl:")
     column = time_column(table, declared, facts.snapshot)
     bounds = read_bounds(lake, facts.snapshot, column)
     return plan_ttl(table, declared, facts.snapshot, bounds, now_ms=now_ms())
@@ -94,9 +90,8 @@ def run_ttl(
 
 def _delete(session: TableSession, started: float) -> RetentionOutcome:
     lake, table = session.lake, session.table
-    facts = lake.facts(table.key)
+    facts = lake.existing_facts(table.key, "ttl:")
     planned = plan(lake, table, facts)
-    assert facts is not None
     snapshot = facts.snapshot
     if planned.is_idle or planned.cutoff_ms is None:
         return RetentionOutcome(plan=planned)
@@ -110,9 +105,8 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
     condition = statements.is_before(column, planned.cutoff_ms)
     with temporary_confs.session_confs(session.spark, confs):
         session.spark.sql(statements.delete_rows(snapshot.uri, [condition]))
-    after = lake.facts(table.key)
-    assert after is not None
-    commit = history_since(lake.store, after.history, snapshot.version).marked(mark)
+    history = lake.existing_facts(table.key).history
+    commit = history_since(lake.store, history, snapshot.version).marked(mark)
     count = commit.metrics.get("numDeletedRows", "") if commit else "0"
     return RetentionOutcome(
         plan=planned,
