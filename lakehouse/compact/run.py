@@ -40,7 +40,7 @@ from lakehouse.compact.plan.history import CompactionOutcome, account_for, opera
 from lakehouse.compact.verify import expect_verification, settled, verify, verify_left
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import Commit, engine_of
-from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.log import TableFacts
 from lakehouse.delta.snapshot import PartitionValues, Snapshot
 from lakehouse.lake.commits import refuse_unsafe_commits, with_due_checkpoint
 from lakehouse.lake.lake import Lake
@@ -241,7 +241,7 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
     facts = lake.existing_facts(table.key)
     if facts.history.commits and facts.history.commits[0].version <= version + 1:
         return facts
-    return replace(facts, history=history_since(lake.store, facts.history, version))
+    return replace(facts, history=lake.history_since(facts, version))
 
 
 def _plan(attempt: Attempt, facts: TableFacts) -> CompactionPlan:

@@ -42,7 +42,6 @@ from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.base.text import count_of
 from lakehouse.compact.plan.history import Comparison
 from lakehouse.delta.commits import Commit, engine_of, prediction_in
-from lakehouse.delta.log import history_since
 from lakehouse.delta.log.actions import adds_at, logged_adds
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import DataFile, Snapshot, types_by_name
@@ -305,7 +304,7 @@ def verify_left(lake: Lake, open_spark: "Callable[[], SparkSession]", table_key:
     with settled(lake, table_key, note.mark):
         if facts.snapshot.version < note.version:
             return  # the table was replaced
-        history = history_since(lake.store, facts.history, note.version)
+        history = lake.history_since(facts, note.version)
         commit = history.marked(note.mark)
         if commit is None:
             if history.between(note.version, facts.snapshot.version) is not None:

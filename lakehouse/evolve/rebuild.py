@@ -44,7 +44,7 @@ from lakehouse.base.text import Document, count_of
 from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.delta.columns import converted
 from lakehouse.delta.commits import REBUILD, Commit, is_news
-from lakehouse.delta.log import TableFacts, history_since, newest_first
+from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.delta.log.log_segment import find_segment, log_folder
 from lakehouse.delta.snapshot import Column as TableColumn
 from lakehouse.delta.snapshot import Snapshot
@@ -188,7 +188,7 @@ def _waiting(lake: Lake, facts: TableFacts, readers: Iterable[Table]) -> Iterato
         transactions = {} if reader_facts is None else reader_facts.snapshot.transactions
         consumed = transactions.get(derived_increments.consume_app_id(facts.snapshot))
         if consumed is not None:
-            history = history_since(lake.store, facts.history, consumed)
+            history = lake.history_since(facts, consumed)
             if any(map(is_news, history.commits)):
                 yield reader.key
 
@@ -432,7 +432,7 @@ def commit_staged(lake: Lake, snapshot: Snapshot, folder: str, mark: str) -> Com
     """
     key = snapshot.table
     store = lake.store
-    history = history_since(store, lake.existing_facts(folder).history, snapshot.version)
+    history = lake.history_since(lake.existing_facts(folder), snapshot.version)
     overwrite = history.marked(mark)
     assert overwrite is not None
     commits = [each for each in history.commits if each.version <= overwrite.version]

@@ -29,7 +29,8 @@ from lakehouse.base.paths import bare_uri, split_bucket
 from lakehouse.base.settings import Settings
 from lakehouse.declare.policies import LAYERS
 from lakehouse.declare.table import Table, undeclared_among
-from lakehouse.delta.log import TableFacts, garbage_uncollected, read_facts
+from lakehouse.delta.commits import Commits
+from lakehouse.delta.log import TableFacts, garbage_uncollected, history_since, read_facts
 from lakehouse.delta.snapshot import log_version
 from lakehouse.store import (
     DiskStore,
@@ -139,6 +140,13 @@ class Lake:
                 f"{asked} {key} has no table yet. Use `lakehouse materialize {key}` first"
             )
         return facts
+
+    def history_since(self, facts: TableFacts, version: int) -> Commits:
+        """The commits after `version` up to these facts, as far back as the log has them.
+
+        Raises as `newest_first`.
+        """
+        return history_since(self.store, facts.history, version)
 
     def has_moved_on(self, key: str, newest: StoredFile | None) -> bool:
         """Whether a log has a newer version than its file `newest`, or that file has changed.

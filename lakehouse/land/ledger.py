@@ -50,7 +50,7 @@ from lakehouse.base.text import count_of
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import TRANSACTION_RETENTION, Table
 from lakehouse.delta.commits import Commit, ingest_app_id
-from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.log import TableFacts
 from lakehouse.delta.protocol import unknown_features
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.evolve.plan.changes import NEW_KEY
@@ -441,7 +441,7 @@ def batch_commits(
 ) -> list[Commit]:
     """The commits that wrote batches after the version of `before`, up to `after`, oldest first."""
     version = -1 if before is None else before.snapshot.version
-    commits = history_since(lake.store, after.history, version).commits
+    commits = lake.history_since(after, version).commits
     return [commit for commit in commits if ingest_app_id(table_key) in commit.applications]
 
 

@@ -37,7 +37,7 @@ from lakehouse.base.errors import Broken, Refused
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.declare.table import Append, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
-from lakehouse.delta.log import TableFacts, history_since, newest_first
+from lakehouse.delta.log import TableFacts, newest_first
 from lakehouse.delta.snapshot import Snapshot, types_by_name
 from lakehouse.evolve.plan.changes import NEW_KEY
 from lakehouse.lake.lake import Lake, TableSession
@@ -75,7 +75,6 @@ from lakehouse.spark.temporary_confs import (
     session_confs,
     whole_table,
 )
-from lakehouse.store import Store
 from lakehouse.write import commit_rows
 from lakehouse.write.outcome import WriteOutcome
 
@@ -200,7 +199,7 @@ def history_since_consumed(
     """
     key = first.snapshot.table
     version = first.snapshot.version
-    history = history_since(lake.store, first.history, consumed - 1)
+    history = lake.history_since(first, consumed - 1)
     read_ms = read_ms_of(commits_of(lake, target), consume_app_id(first.snapshot), consumed)
     if consumed > version or history.has_replaced(consumed, read_ms):
         # A rebuild can record only a version that is newer than the consumed version.
@@ -214,12 +213,12 @@ def history_since_consumed(
     return history
 
 
-def _size_of_changes(store: Store, facts: TableFacts, increment: ReadChanges) -> Size:
+def _size_of_changes(lake: Lake, facts: TableFacts, increment: ReadChanges) -> Size:
     """Rows and bytes of the files that the increment's commits added.
 
     The row count is estimated from the table's average row size.
     """
-    commits = history_since(store, facts.history, increment.first - 1).commits
+    commits = lake.history_since(facts, increment.first - 1).commits
     added_bytes = sum(each.added_bytes for each in commits if each.changed_data)
     row_count, size_bytes = whole_table(facts.snapshot)
     if row_count is not None:
@@ -240,7 +239,7 @@ def _increment_of(
     history = facts.history
     version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
     if version is not None:
-        history = history_since(lake.store, facts.history, version - 1)
+        history = lake.history_since(facts, version - 1)
         if history.has_replaced(version, read_ms):
             version = None
     read_another = any(key == snapshot.table for key, _ in consumed)
@@ -452,7 +451,7 @@ class _Derivation(TableSession):
             )
         has_few_rows = False
         if isinstance(increment, ReadChanges):
-            sizes = [_size_of_changes(self.lake.store, first, increment)]
+            sizes = [_size_of_changes(self.lake, first, increment)]
             rows = transformed(self, self.inputs, increment)
             if self.target is not None:
                 has_few_rows = are_few(sizes[0][1], self.target.snapshot)

@@ -49,7 +49,7 @@ from lakehouse.base.text import first_names, utc_text
 from lakehouse.compact.verify import expected
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import is_news
-from lakehouse.delta.log import history_since, newest_first
+from lakehouse.delta.log import newest_first
 from lakehouse.delta.log.actions import Actions, parse_actions, read_checkpoint
 from lakehouse.delta.log.log_segment import LogChanged, LogContradiction, find_segment, log_folder
 from lakehouse.delta.snapshot import Snapshot, TableFacts
@@ -617,7 +617,7 @@ def _needed_by_readers(
     needed_since_ms: dict[str, int] = {}
     unverified = expected(lake, table.key)
     if unverified is not None:
-        commits = history_since(lake.store, facts.history, unverified.version)
+        commits = lake.history_since(facts, unverified.version)
         rewrite = commits.marked(unverified.mark)
         if rewrite is not None:
             needed_since_ms["the verification of a compaction"] = rewrite.committed_ms
@@ -636,7 +636,7 @@ def _needed_by_readers(
                 "newest log; or, to continue with the present rows, declare "
                 f"{reader.key} under a new key"
             )
-        commits = history_since(lake.store, facts.history, consumed)
+        commits = lake.history_since(facts, consumed)
         unread = commits.between(consumed, facts.snapshot.version)
         if unread and any(map(is_news, unread)):
             needed_since_ms[reader.key] = unread[0].committed_ms

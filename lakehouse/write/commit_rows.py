@@ -46,7 +46,7 @@ from lakehouse.declare.policies import CLUSTERING_MARK, LiquidClustering, new_cl
 from lakehouse.declare.table import Merge, Table
 from lakehouse.delta.columns import NewColumn
 from lakehouse.delta.commits import Commits
-from lakehouse.delta.log import TableFacts, history_since
+from lakehouse.delta.log import TableFacts
 from lakehouse.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Column, Snapshot
 from lakehouse.evolve.plan.changes import (
@@ -389,8 +389,7 @@ def outcome_of(
 ) -> WriteOutcome:
     """The outcome of the commits between two readings of a table's log."""
     version = -1 if before is None else before.snapshot.version
-    store = session.lake.store
-    commits = () if after is None else history_since(store, after.history, version).commits
+    commits = () if after is None else session.lake.history_since(after, version).commits
     columns_added = list[str]()
     if before is not None and after is not None:
         names_before = {column.name for column in before.snapshot.columns}

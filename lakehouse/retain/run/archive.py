@@ -50,7 +50,6 @@ from lakehouse.compact.verify import verify_left
 from lakehouse.declare.policies import Archive
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED, Commit, written_in
-from lakehouse.delta.log import history_since
 from lakehouse.delta.partition_values import TypedPartition, typed_partition
 from lakehouse.delta.snapshot import (
     DataFile,
@@ -182,7 +181,7 @@ def read_state(lake: Lake, table_key: str, facts: TableFacts | None = None) -> A
     # Upkeep by other programs, such as a vacuum or a compaction, changes no rows.
     history = tuple(
         each
-        for each in history_since(lake.store, archive.history, -1).commits
+        for each in lake.history_since(archive, -1).commits
         if _RECORD in written_in(each) or each.changed_data
     )
     for commit in history:
@@ -214,7 +213,7 @@ def _refuse_undone_restore(lake: Lake, facts: TableFacts, history: Sequence[Comm
     if not restores:
         return
     since = min(record["table_version"] for record in restores.values())
-    commits = history_since(lake.store, facts.history, since)
+    commits = lake.history_since(facts, since)
     missing = commits.missing_after(since)
     undone = [
         commit.version
@@ -297,7 +296,7 @@ def written_by(lake: Lake, state: ArchiveState) -> dict[TypedPartition, str]:
     for typed, archived in partitions_in(state.applied, snapshot).items():
         if typed in in_table:
             since = max(version_of[file.path] for file in archived.files)
-            history = history_since(lake.store, state.facts.history, since)
+            history = lake.history_since(state.facts, since)
             is_complete = history.between(since, snapshot.version) is not None
             paths = {file.path for file in in_table[typed].files}
             written[typed] = _origin(history.commits, paths, is_complete=is_complete)
@@ -396,7 +395,7 @@ def _refuse_unproven(lake: Lake, state: ArchiveState) -> None:
         record = _record_of(commit)
         planned_from = record["table_version"]
         digest = _log_digest(lake, snapshot.table, planned_from)
-        since = history_since(lake.store, state.facts.history, planned_from - 1).commits
+        since = lake.history_since(state.facts, planned_from - 1).commits
         # Delta deletes old commits of which a checkpoint has the result.
         is_cleaned_up = not digest and bool(since) and since[0].version > planned_from
         if digest != record["table_digest"] and not is_cleaned_up:

@@ -22,7 +22,6 @@ from lakehouse.base.operation import Figure
 from lakehouse.compact.verify import verify_left
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, ROWS_MOVED
-from lakehouse.delta.log import history_since
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.declared_tables import declared_tables
 from lakehouse.lake.lake import Lake, TableSession, open_lake
@@ -170,8 +169,8 @@ def _restore(session: TableSession, state: ArchiveState, plan: RestorePlan) -> i
         user_metadata=json.dumps({ROWS_MOVED: "restore"}),
     )
     write_frame(rows, snapshot.uri, write)
-    history = session.lake.existing_facts(session.key).history
-    for commit in history_since(session.lake.store, history, plan.version).commits:
+    after = session.lake.existing_facts(session.key)
+    for commit in session.lake.history_since(after, plan.version).commits:
         if commit.applications.get(ARCHIVE_APP_ID) == number and commit.added_paths:
             return commit.version
     raise Transient(

@@ -20,7 +20,6 @@ from lakehouse.declare.policies import Ttl
 from lakehouse.declare.prices import PriceBook
 from lakehouse.declare.table import Table
 from lakehouse.delta.commits import ROWS_MOVED
-from lakehouse.delta.log import history_since
 from lakehouse.delta.log.actions import logged_adds
 from lakehouse.delta.snapshot import Column, Snapshot, TableFacts
 from lakehouse.lake.lake import Lake, TableSession
@@ -105,8 +104,8 @@ def _delete(session: TableSession, started: float) -> RetentionOutcome:
     condition = statements.is_before(column, planned.cutoff_ms)
     with temporary_confs.session_confs(session.spark, confs):
         session.spark.sql(statements.delete_rows(snapshot.uri, [condition]))
-    history = lake.existing_facts(table.key).history
-    commit = history_since(lake.store, history, snapshot.version).marked(mark)
+    after = lake.existing_facts(table.key)
+    commit = lake.history_since(after, snapshot.version).marked(mark)
     count = commit.metrics.get("numDeletedRows", "") if commit else "0"
     return RetentionOutcome(
         plan=planned,
