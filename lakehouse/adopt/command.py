@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import click
 
 from lakehouse.base.errors import LakehouseError, Refused, Transient
-from lakehouse.base.paths import quoted_address
+from lakehouse.base.paths import name_below, quoted_address
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import Document, count_of
@@ -34,7 +34,7 @@ from lakehouse.compact.assess import health_of
 from lakehouse.compact.plan.health import Health
 from lakehouse.declare.adopted import adopted_lines, adopted_table, parse_adopted
 from lakehouse.declare.policies import Compaction, LiquidClustering
-from lakehouse.declare.table import Table, folders_above, is_inside, key_of
+from lakehouse.declare.table import Table, folders_above, key_of
 from lakehouse.delta.protocol import notable_features, unknown_features
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.lake.declared_tables import address_of, checked
@@ -277,7 +277,7 @@ def choose_key(
     """
     settings = lake.settings
     root = real_address(lake.settings.root)
-    path = address.removeprefix(f"{root}/") if is_inside(address, root) else None
+    path = name_below(address, root)
     if path is not None and (path.count("/") != 1 or given_key not in (None, path)):
         suggestion = f"the key {path}" if path.count("/") == 1 else "a table at layer/name"
         raise Refused(

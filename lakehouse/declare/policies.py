@@ -249,8 +249,7 @@ _VERSIONS = Accepts(
 )
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
-DEFAULT_LOG_DAYS = 30
-DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
+_DEFAULT_LOG_RETENTION = "interval 30 days"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +306,7 @@ class Vacuum:
         if not self.retention_hours:
             return {}
         span = f"interval {round(self.retention_hours * 60)} minutes"
-        log_ms = span_ms_of(properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
+        log_ms = span_ms_of(properties.get(LOG_RETENTION, _DEFAULT_LOG_RETENTION))
         if log_ms is None or log_ms < self.retention_hours * HOUR_MS:
             return {RETENTION: span, LOG_RETENTION: span}
         return {RETENTION: span}

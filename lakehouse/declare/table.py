@@ -14,7 +14,7 @@ from textwrap import dedent
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
-from lakehouse.base.paths import name_below, parse_address
+from lakehouse.base.paths import parse_address
 from lakehouse.base.text import first_names
 from lakehouse.declare.knobs import check_knobs, knob
 from lakehouse.declare.landing import ChangeSource, Landing
@@ -99,11 +99,6 @@ def key_of(address: str, taken: Collection[str]) -> str:
         if key not in taken:
             return key
     raise Refused(f"no key is free for {address}. Use adopted.toml to give it a key of your own.")
-
-
-def is_inside(address: str, other: str) -> bool:
-    """Whether the address is below the other one."""
-    return name_below(address, other) is not None
 
 
 def folders_above(address: str) -> Iterator[str]:

@@ -197,11 +197,6 @@ class TypeChange:
     casts: tuple[tuple[str, str], ...] = ()
 
     @property
-    def is_widening(self) -> bool:
-        """Whether all casts are widenings."""
-        return all(is_wider(before, after) for before, after in self.casts)
-
-    @property
     def is_possible(self) -> bool:
         """Whether the values can be converted by the names of their members."""
         return not any(is_nested(type_) for pair in self.casts for type_ in pair)

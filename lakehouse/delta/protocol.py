@@ -71,9 +71,7 @@ def retention_ms_of(properties: Mapping[str, str]) -> int | None:
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
     """The number of commits after which writers add a checkpoint."""
     declared = properties.get("delta.checkpointInterval", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > 0:
-        return int(declared)
-    return _CHECKPOINT_INTERVAL
+    return int(declared) if declared.isdecimal() and int(declared) else _CHECKPOINT_INTERVAL
 
 
 def span_ms_of(interval: str) -> int | None:

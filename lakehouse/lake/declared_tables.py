@@ -22,6 +22,7 @@ from typing import Any
 
 from lakehouse.base.errors import Refused
 from lakehouse.base.installation import is_installed
+from lakehouse.base.paths import name_below
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import DAY_MS
 from lakehouse.declare.adopted import (
@@ -31,7 +32,7 @@ from lakehouse.declare.adopted import (
     parse_maintained,
 )
 from lakehouse.declare.prices import DEFAULT_PRICES, PriceBook, parse_price_book
-from lakehouse.declare.table import Table, folders_above, is_inside
+from lakehouse.declare.table import Table, folders_above
 from lakehouse.lake.lake import Lake
 from lakehouse.store import Store, StoredFile, real_address
 
@@ -185,7 +186,7 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
                 f"{key} is at {address}, and its archive would be in {settings.root}. Set"
                 " LAKEHOUSE_ROOT so that both are on S3, or both on a disk"
             )
-        overlaps = address == root or is_inside(address, root) or is_inside(root, address)
+        overlaps = address == root or name_below(address, root) or name_below(root, address)
         if overlaps and address != f"{root}/{key}":
             raise Refused(
                 f"adopted table {key} is at {address}, in the lake {root}. Either use the table's"

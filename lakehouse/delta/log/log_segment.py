@@ -31,7 +31,7 @@ class LogContradiction(Exception):
     empty.
     """
 
-    def __init__(self, message: str, *, suspect: str) -> None:
+    def __init__(self, message: str, *, suspect: str = "") -> None:
         super().__init__(message)
         self.suspect = suspect
 

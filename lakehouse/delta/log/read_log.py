@@ -239,8 +239,7 @@ def _check_older_commits(
         raise LogContradiction(
             f"log of {segment.table}: its checkpoint {name} holds {len(added) - len(missing)} of "
             f"the {len(added)} files that the commits {first} to {final} added and did not remove "
-            f"later. It lacks, for example, {min(path for path, _ in missing)}",
-            suspect="",
+            f"later. It lacks, for example, {min(path for path, _ in missing)}"
         )
     added_canonical = {_canonical_key(key) for key in added}
     removed_keys = last.keys() - added
@@ -250,8 +249,7 @@ def _check_older_commits(
         raise LogContradiction(
             f"log of {segment.table}: its checkpoint {name} holds {count_of(len(removed), 'file')} "
             f"that the commits {first} to {final} removed and did not add again, for example "
-            f"{min(path for path, _ in removed)}",
-            suspect="",
+            f"{min(path for path, _ in removed)}"
         )
 
 

@@ -22,7 +22,7 @@ from lakehouse.base.errors import Refused
 from lakehouse.base.operation import Operation
 from lakehouse.base.text import Document
 from lakehouse.declare.table import Table
-from lakehouse.delta.columns import NewColumn, type_change
+from lakehouse.delta.columns import NewColumn, is_wider, type_change
 from lakehouse.delta.snapshot import Column, Snapshot, by_name
 
 # The last alternative in messages about a table that cannot be changed as declared.
@@ -379,7 +379,8 @@ def _type_changes(column: Column, present: Column) -> list[Change]:
     """The change of a column's type, or else of the members of its structs."""
     change = type_change(present.type, column.type, (column.name,))
     if change.casts:
-        kind = Kind.TYPE_WIDENED if change.is_widening else Kind.TYPE_CHANGED
+        is_widening = all(is_wider(before, after) for before, after in change.casts)
+        kind = Kind.TYPE_WIDENED if is_widening else Kind.TYPE_CHANGED
         sentence = f"{column.name} is declared as {column.type}, but is {present.type} in the table"
         return [Change(kind=kind, sentence=sentence, before=present.name)]
     changes = [*map(_addition, change.added)]
