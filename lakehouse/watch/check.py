@@ -23,7 +23,7 @@ from lakehouse.compact.plan.health import assess_log_debt, assess_small_files
 from lakehouse.compact.plan.history import assess_breaker
 from lakehouse.declare.adopted import is_maintained
 from lakehouse.declare.table import Table
-from lakehouse.delta.log.read_log import UnreadableFiles, unreadable_files
+from lakehouse.delta.log.read_log import unreadable_files
 from lakehouse.delta.snapshot import Snapshot, TableFacts
 from lakehouse.evolve.plan.changes import Kind
 from lakehouse.lake.lake import Lake
@@ -99,12 +99,12 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
             sentence = "there is no table yet"
             return tuple(CheckResult(name=name, ok=True, sentence=sentence) for name in names)
         known = assessed or assess(lake, table, facts)
-        lost = unreadable_files(lake.store, facts.snapshot)
+        missing, archived = unreadable_files(lake.store, facts.snapshot)
     except (Broken, Refused) as error:
         return tuple(unreadable(name, error) for name in names)
     judges: dict[str, Callable[[], CheckResult]] = {
         "health": lambda: health_result(table, known),
-        "readable": lambda: _readable(known.facts.snapshot, lost),
+        "readable": lambda: _readable(known.facts.snapshot, missing, archived),
         "small_files": lambda: assess_small_files(known.health),
         "log_debt": lambda: assess_log_debt(known.health),
         "breaker": lambda: _breaker(table, lake, known),
@@ -164,9 +164,7 @@ def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def _readable(snapshot: Snapshot, lost: UnreadableFiles) -> CheckResult:
-    missing = lost.missing
-    archived = lost.archived
+def _readable(snapshot: Snapshot, missing: list[str], archived: list[str]) -> CheckResult:
     sentences = list[str]()
     if missing:
         sentences.append(

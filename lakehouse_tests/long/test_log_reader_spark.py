@@ -59,7 +59,7 @@ class RealTable:
         assert columns == [(f.name, f.dataType.simpleString()) for f in frame.schema]
         self._check_against_deltalake(snapshot)
         self._check_against_checksum(snapshot)
-        assert unreadable_files(self.store, snapshot).missing == ()
+        assert unreadable_files(self.store, snapshot)[0] == []
         return snapshot
 
     def _check_against_deltalake(self, snapshot: Snapshot) -> None:

@@ -23,7 +23,7 @@ checkpoint after which no commit is missing. Nothing is written.
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -323,20 +323,11 @@ def _first_checkpoint(listing: Sequence[StoredFile], table: str, *, first: int) 
     return segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadableFiles:
-    """Live files that cannot be read: decoded names relative to the table, sorted.
+def unreadable_files(store: Store, snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    """The live files that are missing in storage, and those with an archive storage class.
 
-    `archived` are the files whose storage class is an archive. An archived file may have been
-    restored, which the listing does not show.
-    """
-
-    missing: tuple[str, ...] = ()
-    archived: tuple[str, ...] = ()
-
-
-def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
-    """The live files that are missing in storage, or have an archive storage class.
+    Names are decoded, relative to the table and sorted. An archived file may have been restored,
+    which the listing does not show.
 
     The table's folder is listed once, after the log was read. A file that a commit removes between
     the two is not missing, since it stays in storage until a vacuum after the retention.
@@ -347,10 +338,9 @@ def unreadable_files(store: Store, snapshot: Snapshot) -> UnreadableFiles:
     stored = {file.name: file.storage_class for file in store.list(snapshot.table)}
     names = sorted(live_names(snapshot))
     classes = {name: stored.get(f"{snapshot.table}/{name}") for name in names}
-    return UnreadableFiles(
-        missing=tuple(name for name, kind in classes.items() if kind is None),
-        archived=tuple(name for name, kind in classes.items() if kind in MUST_BE_RESTORED),
-    )
+    missing = [name for name, kind in classes.items() if kind is None]
+    archived = [name for name, kind in classes.items() if kind in MUST_BE_RESTORED]
+    return missing, archived
 
 
 def live_names(snapshot: Snapshot) -> set[str]:
