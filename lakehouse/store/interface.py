@@ -79,7 +79,6 @@ class Store(Protocol):
 
         Unlike `list`, this includes folder markers and unfinished writes.
         """
-        ...
 
     def list(self, prefix: str) -> list[StoredFile]:
         """All files in the folder `prefix` and below, sorted by name; `""` is the root."""
@@ -111,7 +110,6 @@ class Store(Protocol):
     @abstractmethod
     def folders(self, prefix: str) -> Sequence[str]:
         """The sorted names of the folders directly in `prefix`."""
-        ...
 
     def read(self, name: str) -> bytes:
         """The whole content of one file; raises as `read_part`."""
@@ -127,7 +125,6 @@ class Store(Protocol):
             FileNotFoundError: the file does not exist.
             ArchivedError: on S3, the file must be restored first.
         """
-        ...
 
     def checksum(self, stored: StoredFile) -> str:
         """A checksum of a file's content. The checksum's prefix names the method.
@@ -155,12 +152,10 @@ class Store(Protocol):
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
         """Writes or replaces one file. A reader sees either the old content or the new."""
-        ...
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Writes one file unless the name is taken; returns whether this call wrote the file."""
-        ...
 
     @abstractmethod
     def copy(self, source: StoredFile, name: str, *, of: "Store | None" = None) -> None:
@@ -174,12 +169,10 @@ class Store(Protocol):
             FileNotFoundError: the file does not exist.
             Transient: the file was written again since it was listed.
         """
-        ...
 
     @abstractmethod
     def stat(self, name: str) -> StoredFile | None:
         """The metadata of one file, or `None` if it does not exist."""
-        ...
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes files. Missing files are ignored.
@@ -218,7 +211,6 @@ class Store(Protocol):
     @abstractmethod
     def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
         """Deletes files as `delete` does, but returns why each remaining file was not deleted."""
-        ...
 
 
 def checked_name(name: str) -> str:

@@ -4,7 +4,8 @@
    the retention counts back, comes from this machine, and the files' times come from the storage.
 2. The plan is made from the log, alone or together with an inventory or a listing. If there
    is nothing to delete, only step 6 follows.
-3. The table's lock is taken and held to the end. What newer versions need, the last check keeps.
+3. The table's lock is taken and held to the end. If the table now has a newer version, the plan is
+   made again.
 4. A second reader of the log, deltalake or Delta on Spark, is asked which of the planned files it
    would delete, as described below. All other files are spared.
 5. Right before the first deletion, and again after each minute of deleting, `Recheck` checks
@@ -109,6 +110,8 @@ def confirmed_by_delta(
         Broken: the second reader would delete no candidate, or a file that is not a candidate.
         Transient: the storage does not answer.
     """
+    if not candidates:
+        return []
     kept_names = kept_by_deltalake(lake, facts, candidates)
     if kept_names is None:
         uri = lake.table_uri(facts.table)
@@ -357,13 +360,11 @@ class Recheck:
         """Adds the files to `spared` that the newest facts do not allow to delete."""
         facts = self._facts
         guard = DeletionGuard(facts, now_ms=now_ms(), horizon_ms=self._planned.horizon_ms)
-        allowed_names = {each.name for each in guard.still_allowed(candidates)}
-        needed = [each.name for each in candidates if each.name not in allowed_names]
-        folder = facts.table_files.real_folder
-        borrowed = facts.other_uses.borrowed
-        lent = [name for name in needed if f"{folder}/{name}" in borrowed]
+        needed = guard.still_needed(candidates)
+        files = facts.table_files
+        lent = (name for name in needed if facts.other_uses.may_read(files, name))
         self._spare(lent, "another table reads it")
-        self._spare(needed, f"version {facts.table_files.version} needs it again")
+        self._spare(needed, f"version {files.version} needs it again")
 
     def _ask_the_log(self) -> None:
         """Reads the table's own log again, with its retention, if it has a newer version."""
@@ -491,6 +492,9 @@ def vacuum(
     if planned.candidates:
         holder = owner or f"vacuum of {table.key}"
         with translated(table.key, operation="vacuum"), hold(lake, None, table.key, owner=holder):
+            if has_newer_version(lake, planned.facts.log):
+                planned = plan(lake_facts, table, mode=mode)
+                assert planned is not None  # its log was found just now
             try:
                 _carry_out(lake_facts, open_spark, planned, progress)
             except BaseException:

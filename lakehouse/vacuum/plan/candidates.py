@@ -290,16 +290,16 @@ class DeletionGuard(ObjectClassifier):
         is_valid_name = has_plain_parts and not _UNSUPPORTED_NAME.match(name)
         return is_valid_name and not self.must_stay(name)
 
-    def still_allowed(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The planned files that may be deleted."""
-        allowed = list[Candidate]()
+    def still_needed(self, candidates: Sequence[Candidate]) -> list[str]:
+        """The names of the planned files that may not be deleted."""
+        needed = list[str]()
         for each in candidates:
             stored = StoredObject(
                 bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms
             )
-            if self.allows(each.name, stored, self.part_of(each.name, stored)):
-                allowed.append(each)
-        return allowed
+            if not self.allows(each.name, stored, self.part_of(each.name, stored)):
+                needed.append(each.name)
+        return needed
 
     def must_stay(self, name: str) -> bool:
         """Whether a version within the retention, or the newest one, may need the file.

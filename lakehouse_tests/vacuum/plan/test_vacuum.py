@@ -153,7 +153,7 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 2)
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
     guard = DeletionGuard(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
-    assert guard.still_allowed([kept, *found.candidates]) == [*found.candidates]
+    assert guard.still_needed([kept, *found.candidates]) == [kept.name]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,8 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
 
 def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Candidate]:
     guard = DeletionGuard(facts, horizon_ms=found.horizon_ms, now_ms=now_ms)
-    return guard.still_allowed(found.candidates)
+    needed = guard.still_needed(found.candidates)
+    return [each for each in found.candidates if each.name not in needed]
 
 
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
