@@ -196,7 +196,10 @@ ROWS = (
         promise="The same CSV on a standalone cluster: two workers with a core each against one",
         goal="at most 0.6 of the time",
         benchmark="landing",
-        shown={"two workers": "large files of csv by two workers over one"},
+        shown={
+            "2 million": "2,000,000 records of csv by two workers over one",
+            "20 million": "20,000,000 records of csv by two workers over one",
+        },
         shortfall="Driver and executors share two cores here.",
     ),
 )
