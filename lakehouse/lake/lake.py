@@ -16,6 +16,7 @@ table does not stop the others.
 """
 
 import os
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -399,6 +400,10 @@ def attempt(table: Table, operation: Callable[[Table], FoundValue | None]) -> Fo
         return Found(table=table, value=operation(table))
     except LakehouseError as error:
         return Found(table=table, error=error)
+    except Exception as error:
+        traceback.print_exc()
+        defect = Broken(f"a defect of this program: {type(error).__name__}: {error}")
+        return Found(table=table, error=defect)
 
 
 def for_each_table(
@@ -406,7 +411,7 @@ def for_each_table(
 ) -> list[Found[FoundValue]]:
     """Calls `operation` for each table, for several at once.
 
-    Returns the results, or the errors of this program (`LakehouseError`), in the order of `tables`.
+    Returns the results, or the errors, in the order of `tables`.
     """
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as readers:
         return list(readers.map(partial(attempt, operation=operation), tables))

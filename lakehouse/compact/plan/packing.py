@@ -111,7 +111,8 @@ def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[
     def removed_count(plans: Sequence[PartitionPlan]) -> int:
         return sum(plan.file_count - len(plan.bins) for plan in plans)
 
-    return max(by_cutoff.values(), key=removed_count, default=[])
+    none: Sequence[PartitionPlan] = ()
+    return max(by_cutoff.values(), key=removed_count, default=none)
 
 
 def plain_statement(facts: PlanningFacts) -> Statement:
