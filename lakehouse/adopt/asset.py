@@ -8,7 +8,7 @@ without Spark.
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import compress
 from typing import Any
 
@@ -25,6 +25,7 @@ from lakehouse.assets.metadata import (
 from lakehouse.assets.runs import errors_for_dagster
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.text import count_of
 from lakehouse.compact.assess import Assessment, assess
@@ -48,7 +49,7 @@ _CHECK_AGAIN_MS = 3_600_000
 _Event = dg.AssetObservation | dg.AssetCheckEvaluation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _CursorEntry:
     """A table's entry in the sensor's cursor: its last observation.
 

@@ -6,11 +6,12 @@ Adopted tables are added to the file of adopted tables. Nothing is written into 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 
 from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import name_below, quoted_address
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings
@@ -53,7 +54,7 @@ from lakehouse.watch.command import print_health
 from lakehouse.watch.documents import address_field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Finding:
     """One table, with the declaration that it has, or would get."""
 

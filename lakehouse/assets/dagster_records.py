@@ -19,7 +19,6 @@ by `retention` in dagster.yaml.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from sqlalchemy import delete, func, select
 from lakehouse.assets.keys import RECORDS_CRON, by_clock, compaction_key, table_key
 from lakehouse.assets.runs import errors_for_dagster, machine_tag
 from lakehouse.base.clock import now_ms
+from lakehouse.base.frozen import frozen
 from lakehouse.base.settings import Settings
 from lakehouse.base.text import DAY_MS, HOUR_MS
 from lakehouse.compact.plan.decision import ReaderRun, RunInFlight
@@ -53,7 +53,7 @@ _READ_NOTHING = "read_nothing"
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewestFacts:
     """A table's newest materialization or observation: its id, and its metadata by key."""
 

@@ -6,7 +6,6 @@ events, so Dagster's pages, conditions and sensors see no difference.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +14,7 @@ import dagster as dg
 from lakehouse.assets.home import dagster_home
 from lakehouse.assets.metadata import DATA_VERSION
 from lakehouse.assets.runs import close_dead_runs
+from lakehouse.base.frozen import frozen
 from lakehouse.base.processes import hold_lock
 from lakehouse.base.settings import Settings
 
@@ -22,7 +22,7 @@ RunlessEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEval
 Event = RunlessEvent | dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reporter:
     """A run of Dagster that reports an operation, or a command (`run_id` is empty).
 

@@ -11,10 +11,11 @@ a share of the files that it merged, in their order by size.
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.compact.plan.bins import Bin, files_added
 from lakehouse.compact.plan.compaction import plan_compaction
@@ -33,7 +34,7 @@ from lakehouse.delta.snapshot import DataFile, FileCommit, FileHistory, Snapshot
 _COMMITS_REMEMBERED = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Replay:
     """A table's past under one policy, or as it really was.
 

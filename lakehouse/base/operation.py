@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.text import size_text, span_text, usd_text, utc_text
 
@@ -14,7 +15,7 @@ PRICE_HEADS = ("costs USD", "pays back in")
 _DAY_SECONDS = 86_400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NetBenefit:
     """The benefit of an operation per day, and its cost, both in USD.
 
@@ -50,7 +51,7 @@ def price_cells(benefit: NetBenefit | None) -> tuple[str, str]:
     return usd_text(benefit.cost_usd), payback
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operation:
     """What `lakehouse <operation> <table>` would do now, and why.
 
@@ -168,7 +169,7 @@ FAILED_NAMED = 1_000
 OperationResult = Literal["succeeded", "failed", "conflict"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UpkeepOperation:
     """One ended upkeep operation: a row of `_lakehouse/operations`. `None` means unknown.
 
@@ -206,7 +207,7 @@ class UpkeepOperation:
         return self.detail.get("bytes_rewritten", 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumRecord:
     """What later vacuums need to know of a vacuum: the `detail` of its operation.
 
@@ -234,7 +235,7 @@ class VacuumRecord:
     committed_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pause:
     """A pause of a table's upkeep that a person requested.
 

@@ -26,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -34,6 +33,7 @@ from typing import IO
 import psutil
 
 from lakehouse.base.errors import LakehouseError
+from lakehouse.base.frozen import frozen
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
@@ -46,7 +46,7 @@ _END_SECONDS = 45.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Process:
     """A process, identified by its pid and start time, because pids are reused."""
 

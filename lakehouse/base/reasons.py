@@ -10,10 +10,11 @@ from enum import Enum
 from string import Formatter
 from typing import Any
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import Document, count_of, size_text, utc_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckResult:
     """The result of one check.
 
@@ -201,7 +202,7 @@ class Explanation:
         return _FORMATTER.vformat(self.reason.value, (), self.numbers) + self.more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Explained:
     """A value that carries an explanation."""
 

@@ -7,11 +7,12 @@ an argument.
 import re
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import holds_credentials, parse_address
 from lakehouse.base.text import either, nearest_words
 
@@ -116,7 +117,7 @@ _MEMORY = _matching(r"[1-9][0-9]{0,8}g|(51[2-9]|5[2-9][0-9]|[6-9][0-9]{2}|[1-9][
 _MODULE = _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Settings:
     """The settings in force.
 

@@ -6,15 +6,15 @@ GetBucketLifecycleConfiguration.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Protocol
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import DAY_MS, HOUR_MS, count_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LifecycleAction:
     """What a rule does to current objects: it moves them to `storage_class`, or deletes them ("").
 
@@ -30,7 +30,7 @@ class LifecycleAction:
         return not self.storage_class or self.storage_class in MUST_BE_RESTORED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LifecycleRule:
     """One enabled rule. Filters by size are ignored, so that the rule matches more objects."""
 
@@ -118,7 +118,7 @@ def total_bytes(items: Iterable[Sized]) -> int:
     return sum(map(_SIZE, items))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredFile:
     """A file in a store.
 
@@ -134,7 +134,7 @@ class StoredFile:
     storage_class: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredObject:
     """One row of an inventory: an object, or one version of an object.
 
@@ -173,7 +173,7 @@ class StoredObject:
         return self.storage_class in MUST_BE_RESTORED or is_in_tier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inventory:
     """A complete inventory in the inventory table: a scan of ours, or a report of AWS.
 

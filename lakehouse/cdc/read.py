@@ -17,9 +17,10 @@ within a file by line. `run.py` keeps the newest change of each key.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from lakehouse.base.frozen import frozen
 from lakehouse.cdc.plan.decode_debezium import TOMBSTONE, UNSENT
 from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Table
@@ -266,7 +267,7 @@ _WHY_MOVED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangeCounts:
     """Counts of a batch's records: `rows` are changes or tombstones, and `bad` records are neither.
 
@@ -388,7 +389,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     return reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangeBatch:
     """A batch of change data. `facts` describe the table before the batch, if there is a table."""
 

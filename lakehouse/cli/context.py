@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import is_address, parse_address
 from lakehouse.base.settings import NO_TABLES, Settings
 from lakehouse.base.text import nearest_words
@@ -28,7 +29,7 @@ from lakehouse.lake.lake import Found, Lake, open_lake
 from lakehouse.store import real_address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LakeContext:
     """A lake and its tables by key, inputs first.
 

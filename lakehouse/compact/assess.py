@@ -15,13 +15,14 @@ Notes about files and times that cannot be read count as empty.
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.installation import is_installed
 from lakehouse.base.operation import Operation, UpkeepOperation
 from lakehouse.base.reasons import Explanation, Reason
@@ -170,7 +171,7 @@ def refuse_held(lake: Lake, table: Table, command: str = "compact") -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Assessment:
     """A table at one version, assessed once for its metadata, its checks and the decision about it.
 
@@ -231,7 +232,7 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     return account_for(facts.history, compactions, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableReading:
     """One table, according to its log and the lake's operations.
 
@@ -242,7 +243,7 @@ class TableReading:
     known: CompactionCandidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FleetReading:
     """The tables' readings, in the given order, and the decisions, in the sensor's order."""
 

@@ -30,7 +30,7 @@ rows cannot be compared.
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -38,6 +38,7 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import bare_uri, is_absolute
 from lakehouse.base.text import count_of
 from lakehouse.compact.plan.history import Comparison
@@ -79,7 +80,7 @@ READ_CONFS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Side:
     """The files that the commit removed, or added, as they were at `version`."""
 

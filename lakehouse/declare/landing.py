@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import either
 from lakehouse.declare.knobs import (
     AMOUNT,
@@ -33,7 +34,7 @@ _COLUMN_OR_NONE = Accepts(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dms:
     """Files that AWS DMS wrote to S3: a full load (`LOAD….csv`), then ongoing changes.
 
@@ -88,7 +89,7 @@ class Dms:
         return tuple(name for name in schema if name != self.operation and name not in images)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Debezium:
     """JSON lines with one Debezium event each, with or without a schema.
 
@@ -167,7 +168,7 @@ _ONE_SEPARATOR = Accepts(
 _ENCODING = Accepts("an encoding that Python supports, like utf-16 or cp1252", _is_encoding)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Csv:
     """The format of CSV files. The default is RFC 4180, with a header."""
 
@@ -198,7 +199,7 @@ class Csv:
 _PLAIN_CSV = Csv()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Landing:
     """Files that other programs write below `prefix`, a path relative to the lake's root.
 

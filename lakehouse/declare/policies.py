@@ -10,7 +10,7 @@ that a person set by hand has no mark, and is kept.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Literal, cast
@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from cronsim import CronSim, CronSimError
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import HOUR_MS
 from lakehouse.declare.knobs import (
     AMOUNT,
@@ -42,7 +43,7 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
     return takewhile(lambda ms: ms < until_ms, times)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AfterWrite:
     """The run that writes the table also compacts it afterwards, unless the table is on hold.
 
@@ -50,7 +51,7 @@ class AfterWrite:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scheduled:
     """A Dagster schedule compacts at these times (`cron`, UTC), whatever the file counts are."""
 
@@ -67,7 +68,7 @@ class Scheduled:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BySensor:
     """The compaction sensor ranks all tables and requests the compactions that are due."""
 
@@ -81,12 +82,12 @@ MIN_SMALL_FILES = {"bronze": 40, "silver": 24, "gold": 8}
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BinPacking:
     """Merges small files. Does not order rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _ByColumns:
     columns: tuple[str, ...]
 
@@ -97,12 +98,12 @@ class _ByColumns:
         check_columns(name, self.columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ZOrder(_ByColumns):
     """Sorts rows along a Z-order curve over `columns`. Every run rewrites whole partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiquidClustering(_ByColumns):
     """Clusters rows incrementally by `columns`. The table must be unpartitioned."""
 
@@ -110,7 +111,7 @@ class LiquidClustering(_ByColumns):
 DataLayout = BinPacking | ZOrder | LiquidClustering
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Compaction:
     """A table's compaction knobs. The first six are common; the others are for special cases."""
 
@@ -252,7 +253,7 @@ LOG_RETENTION = "delta.logRetentionDuration"
 _DEFAULT_LOG_RETENTION = "interval 30 days"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Vacuum:
     """A table's vacuum knobs."""
 
@@ -325,7 +326,7 @@ def _clock() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Archive:
     """A table's archive: partitions move to a Delta table in `archive/`, and are deleted later."""
 
@@ -348,7 +349,7 @@ class Archive:
         check_knobs(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ttl:
     """Deletes rows whose `column` lies more than `days` days before `clock`.
 

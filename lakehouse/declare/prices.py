@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.declare.knobs import AMOUNT, check_knobs, knob
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prices:
     """Prices of a vCPU-hour and of storage requests, and the number of vCPUs that are paid.
 
@@ -42,7 +42,7 @@ DEFAULT_CLASS = "STANDARD"
 _DAYS_PER_MONTH = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PriceBook:
     """The prices of one region, in USD. `usd_per_gb_month` is by the name of the storage class.
 

@@ -14,6 +14,7 @@ from textwrap import dedent
 from typing import Any, Literal
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import parse_address
 from lakehouse.base.text import first_names
 from lakehouse.declare.knobs import check_knobs, knob
@@ -51,7 +52,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]+")
 Orphans = Literal["keep", "delete"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Adopted:
     """A table that other programs write and this lake maintains.
 
@@ -114,7 +115,7 @@ def _name(part: str) -> str:
     return name if name[0].isalpha() else f"t_{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Append:
     """Each batch of landed files, or of changes of the first input, adds rows."""
 
@@ -124,7 +125,7 @@ class Append:
         check_columns("Append.partition_by", self.partition_by)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Merge:
     """Keeps one row per combination of `keys`: the row with the greatest `order_by` values.
 
@@ -153,7 +154,7 @@ class Merge:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overwrite:
     """Each run replaces all rows."""
 

@@ -7,11 +7,11 @@ names are not plain words cannot be parsed, and counts as a type without members
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import nearest_words
 from lakehouse.delta.snapshot import Column
 
@@ -162,7 +162,7 @@ _NESTED = re.compile(r"(array|map|struct)\s*<", re.IGNORECASE)
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewColumn:
     """A column to add to a table after another one, or first if `after` is `None`.
 
@@ -180,7 +180,7 @@ class NewColumn:
         return ".".join((*self.parent, self.column.name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TypeChange:
     """The difference between the type of an existing column and its declared type.
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import Document, object_of
 
 # For these operations, the change data feed reports only the changed rows of a file. For other
@@ -30,7 +31,7 @@ ARCHIVE_APP_ID = "lakehouse-archive"
 ROWS_MOVED = "rows_moved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Commit:
     """One commit, as its `commitInfo` and actions describe it.
 
@@ -63,7 +64,7 @@ class Commit:
         return not self.changed_data and bool(self.removed_paths)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prediction:
     """The plan of our compaction, as the compaction's commit records it."""
 
@@ -79,7 +80,7 @@ class Prediction:
     verify: Literal["content", "rows"] = "content"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoggedCompaction:
     """The commit of a compaction. `predicted` is `None` if another program ran it."""
 
@@ -95,7 +96,7 @@ class LoggedCompaction:
     engine: str = "spark"  # or "deltalake"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Commits:
     """Commits of a table, oldest first, without gaps: all in its log, or only the newest ones."""
 

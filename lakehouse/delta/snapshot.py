@@ -2,11 +2,12 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.stored_objects import StoredFile, total_bytes
 from lakehouse.delta.commits import Commit, Commits
 
@@ -14,7 +15,7 @@ Item = TypeVar("Item")
 PartitionValues = tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataFile:
     """A data file of a table, as its `add` action describes it.
 
@@ -37,7 +38,7 @@ class DataFile:
     compacted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tombstone:
     """A removed file that may still be stored. Size and time are `None` if unknown.
 
@@ -69,7 +70,7 @@ def made_of_columns(kind: type[Item], count: int, **columns: Iterable[object]) -
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogTail:
     """The commits after the newest checkpoint, or all commits if there is none.
 
@@ -81,7 +82,7 @@ class LogTail:
     commit_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """A column of the schema; `type` is Spark's simple string (`bigint`, `struct<a:int>`)."""
 
@@ -101,7 +102,7 @@ def types_by_name(columns: Iterable[Column]) -> dict[str, str]:
     return {column.name: column.type for column in columns}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Snapshot:
     """A table at one version, reconstructed from its log.
 
@@ -172,7 +173,7 @@ def log_version(name: str) -> int:
     return int(name.rpartition("/")[2][:20])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableFacts:
     """A table's state, as its log describes it.
 
@@ -184,7 +185,7 @@ class TableFacts:
     newest: StoredFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileCommit(Commit):
     """A commit with its files. `shape` is the snapshot after the commit, without files.
 
@@ -196,7 +197,7 @@ class FileCommit(Commit):
     shape: Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileHistory:
     """The commits after the snapshot `start`, oldest first, without gaps.
 

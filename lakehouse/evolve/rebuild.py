@@ -34,12 +34,13 @@ rebuild.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import uuid4
 
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import Document, count_of
 from lakehouse.declare.table import Append, Merge, Table
 from lakehouse.delta.columns import converted
@@ -100,7 +101,7 @@ _NOT_COMPARABLE = ("map<", "variant")
 _OWN_ROWS_CONFS = {ANSI: "false"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RowSums:
     """The number of rows, and the sum of their hashes (`checksum`).
 
@@ -112,7 +113,7 @@ class RowSums:
     inexact: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlannedRebuild:
     """A planned rebuild, and the facts behind it.
 

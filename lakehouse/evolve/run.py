@@ -17,10 +17,11 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.declare.table import Table
 from lakehouse.delta.snapshot import TableFacts
 from lakehouse.evolve.compare import changes_of_rows
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeclaredTable:
     """A table's facts, the plan of its changes, and a frame (`rows`) with the declared columns.
 

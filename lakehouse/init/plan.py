@@ -3,12 +3,13 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from itertools import combinations, takewhile
 from keyword import iskeyword
 from pathlib import PurePosixPath
 from typing import Any, cast
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import Document, first_names, object_of, printable
 from lakehouse.declare.knobs import changed_fields
 from lakehouse.declare.landing import ChangeSource, Debezium, Dms, Landing, format_of
@@ -34,7 +35,7 @@ _CONNECT_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Suggestion:
     """A table for files. The notes name what was guessed, for a person to check."""
 

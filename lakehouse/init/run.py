@@ -14,7 +14,6 @@
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from keyword import iskeyword
 from math import ceil
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from lakehouse.assets.home import TEMPLATE
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import parse_address, split_bucket
 from lakehouse.base.text import count_of
 from lakehouse.declare.landing import format_of
@@ -39,7 +39,7 @@ _SAMPLED_FILES = 10
 _SAMPLED_BYTES = 8 * MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Project:
     """A project that is not written yet, with its package and the root of its lake.
 

@@ -19,13 +19,14 @@ import os
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import bare_uri, split_bucket
 from lakehouse.base.settings import Settings
 from lakehouse.declare.policies import LAYERS
@@ -55,7 +56,7 @@ _TABLES_AT_ONCE = 8
 _LOG = "_delta_log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lake:
     """A lake's settings, and the store at the lake's root. Names in the store begin at the root.
 
@@ -207,7 +208,7 @@ def open_lake(
     return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableSession:
     """A table, the lake that holds it, and the Spark session that reads and writes it."""
 
@@ -263,7 +264,7 @@ def landing_prefixes(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:
     return tuple(sorted(prefixes | resolved))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FoundTables:
     """The addresses of the tables at an address or below it, sorted.
 
@@ -372,7 +373,7 @@ def _subfolders(store: Store, folder: str) -> Sequence[str] | None:
 FoundValue = TypeVar("FoundValue")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found(Generic[FoundValue]):
     """The result or the error for one table.
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import dagster as dg
 
@@ -17,6 +16,7 @@ from lakehouse.assets.dagster_records import (
 from lakehouse.assets.keys import landing_key, table_key
 from lakehouse.assets.runs import repeated_by_person
 from lakehouse.base.errors import LakehouseError
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Reason
 from lakehouse.declare.table import Table
 from lakehouse.lake.lake import Lake
@@ -92,7 +92,7 @@ def landing_sensor(
     return tick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _TableState:
     """The state of a table in one tick.
 

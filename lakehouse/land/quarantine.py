@@ -37,10 +37,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import count_of, first_names, size_text
 from lakehouse.declare.table import Append
 from lakehouse.delta.log import TableFacts
@@ -175,7 +176,7 @@ def _path(batch: Batch, file: LandedFile) -> str:
     return f"{batch.prefix}{file.name}".encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QuarantineReview:
     """The effect of a command on a quarantine. With `dry_run`, the effect that it would have.
 

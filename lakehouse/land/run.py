@@ -47,12 +47,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import count_of, names_in_parentheses
@@ -141,7 +142,7 @@ _SHOWN_CHARACTERS = 300
 _HUGE_METHODS = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParsedBatch:
     """The parsed records of a batch.
 

@@ -17,10 +17,10 @@ is never ahead of the rows (`docs/internals/decisions/0005-increments.md`).
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.text import Document, object_of
 from lakehouse.declare.table import Table
@@ -49,7 +49,7 @@ CREATED_AGAIN = "it was created again since it was last read"
 RESTORED = "a RESTORE has removed rows that were made from it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReadAll(Explained):
     """Read all rows of the input at version `upto`; `with_archive`, also those of its archive."""
 
@@ -57,7 +57,7 @@ class ReadAll(Explained):
     with_archive: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReadChanges(Explained):
     """Read the change data feed from `first`, the oldest unread version with changes, to `upto`.
 
@@ -80,7 +80,7 @@ class ReadChanges(Explained):
         return tuple(ranges)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NothingNew(Explained):
     """Read nothing: no commit after the consumed version has rows to read."""
 
@@ -88,7 +88,7 @@ class NothingNew(Explained):
 Increment = ReadAll | ReadChanges | NothingNew
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reader:
     """How a derived table has used its input so far.
 

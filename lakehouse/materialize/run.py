@@ -28,12 +28,13 @@ and the consumed version are written in one commit.
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explanation, Reason
 from lakehouse.declare.table import Append, Table
 from lakehouse.delta.commits import ARCHIVE_APP_ID, CONSUME, INPUTS, Commit, Commits
@@ -357,7 +358,7 @@ def read_by_increment(table: Table, first: TableFacts, upto: int) -> dict[str, o
     return {READ_MS: read_ms, KEYS: merge_keys(table)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Derivation(TableSession):
     """One run of a derived table, with the facts of its inputs by key.
 

@@ -7,9 +7,9 @@ common table expressions are left to the engine.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 
 _PART = r'(?:\w+|"[^"]+"|`[^`]+`)'
 # A version is asked for as in Spark SQL. Source: Spark 4.2.0, SqlBaseParser.g4, temporalClause
@@ -26,7 +26,7 @@ _READS = ("SELECT", "WITH", "DESCRIBE", "DESC")
 _WRITES = ("INSERT", "UPDATE", "DELETE", "MERGE", "INTO")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedTable:
     """A place in a statement that names a table, from `start` to `end`, with its version clause.
 
@@ -46,7 +46,7 @@ class NamedTable:
         return f'"{schema}"."{name}{version}"'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QueryPlan:
     """A statement that only reads, and the tables that it names."""
 

@@ -47,6 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.processes import hold_lock
 from lakehouse.store import Store, at_once
 
@@ -84,7 +85,7 @@ def data_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandingFile:
     """A file that the replay lands as `name` when it plays `hour` (UTC, without tzinfo)."""
 
@@ -184,7 +185,7 @@ def _write_year(folder: Path) -> None:
         raise Broken(f"the replay's year could not be prepared in {folder.parent}: {lines[-1]}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Played:
     """The hours from `since` to before `until` (UTC, without tzinfo), files and events of one call.
 

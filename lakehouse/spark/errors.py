@@ -9,9 +9,9 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.spark.server.conf import TOKEN_VARIABLE
 
 # Source: Spark 4.2.0, error-conditions.json
@@ -55,7 +55,7 @@ _TRACE = "\n\nJVM stacktrace:"
 _LONGEST = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cause:
     """One error of a chain: its error condition (may be empty) and its message."""
 

@@ -6,12 +6,13 @@ A repeated write is recognized by its transaction id, and a conflict is retried.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from lakehouse.base.clock import pause_about
+from lakehouse.base.frozen import frozen
 from lakehouse.delta.columns import converted, is_nested
 from lakehouse.delta.protocol import OPTIMIZE_WRITE
 from lakehouse.delta.snapshot import Snapshot, types_by_name
@@ -159,7 +160,7 @@ def retry_conflicts(work: Callable[[], T], *, tries: int = len(_BACKOFF_SECONDS)
     return work()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Transaction:
     """The transaction id of a commit. `version` increases with each commit of an `app_id`.
 
@@ -170,7 +171,7 @@ class Transaction:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FrameWrite:
     """How a DataFrame is written to a table.
 

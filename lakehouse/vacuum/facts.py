@@ -35,13 +35,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from urllib.parse import unquote
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import VacuumMode, VacuumRecord
 from lakehouse.base.paths import is_absolute, vector_path
 from lakehouse.base.stored_objects import MAX_AGE_HOURS
@@ -73,7 +74,7 @@ from lakehouse.vacuum.plan.candidates import (
 from lakehouse.vacuum.plan.vacuum import VacuumPlan, choose_mode, plan_vacuum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownLog:
     """The facts in a table's log, and the table's files according to the log."""
 
@@ -81,7 +82,7 @@ class KnownLog:
     table_files: TableFiles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UnreadLog:
     """A log that cannot be read, and the reason.
 

@@ -6,11 +6,12 @@ without the columns that only Spark knows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError
+from lakehouse.base.frozen import frozen
 from lakehouse.base.installation import has_capability, load_capability
 from lakehouse.base.operation import Operation, ranked
 from lakehouse.compact.assess import FleetReading, read_fleet
@@ -27,7 +28,7 @@ from lakehouse.vacuum.plan.vacuum import operation_by_log
 _PAUSED = ("vacuum", "archive", "ttl")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DueReading:
     """All operations, ranked.
 

@@ -1,8 +1,8 @@
 """The outcome of a table's write."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explained
 from lakehouse.delta.snapshot import TableFacts
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lakehouse.land.plan.batches import SetAside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WriteOutcome(Explained):
     """The outcome of one write of a table. `facts` describes the table afterwards, if it exists.
 

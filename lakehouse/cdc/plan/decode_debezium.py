@@ -26,7 +26,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
@@ -34,6 +34,7 @@ from math import isinf
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
+from lakehouse.base.frozen import frozen
 from lakehouse.declare.landing import Debezium, Landing
 from lakehouse.delta.columns import type_word
 from lakehouse.land.plan.records import (
@@ -54,7 +55,7 @@ class Undecodable(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Field:
     """A field as declared, and its part of the line's schema.
 
@@ -467,7 +468,7 @@ _ARRAY_START = re.compile(r"\[\s*95(?:\.0+)?,\s*95(?:\.0+)?,\s*100\b")
 _NOT_SENT = f"was not sent ({_PLACEHOLDER})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Event:
     """An event as JSON text, and its problem, if there is one. The text of a tombstone is `null`.
 

@@ -4,11 +4,12 @@ share: how files are packed into bins, and which partitions one run rewrites.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from math import inf
 from typing import Literal
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Reason
 from lakehouse.base.stored_objects import total_bytes
@@ -32,7 +33,7 @@ from lakehouse.delta.snapshot import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Statement:
     """The statement that rewrites files into files of up to `up_to_bytes`, by its `kind`.
 
@@ -51,7 +52,7 @@ class Statement:
     writes_empty_files: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bin:
     """Files of one partition that one job rewrites together.
 
@@ -68,7 +69,7 @@ class Bin:
         object.__setattr__(self, "size_bytes", total_bytes(self.files))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanningFacts:
     """The input of a planner. `policy.target_file_bytes` is the target in force, and never 0."""
 
@@ -79,7 +80,7 @@ class PlanningFacts:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartitionPlan:
     """The effect of a statement on one partition.
 
@@ -111,7 +112,7 @@ class PartitionPlan:
         return total_bytes(self.bins)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rewrite:
     """The result of a planner. Without bins, there is nothing to do.
 

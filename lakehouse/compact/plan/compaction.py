@@ -7,11 +7,12 @@ Source: delta-io/delta v4.4.0, `ConflictChecker.scala`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any, assert_never
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import HOUR_MS, count_of, size_text
@@ -54,7 +55,7 @@ from lakehouse.delta.protocol import AUTO_COMPACT, OPTIMIZE_WRITE, unknown_featu
 from lakehouse.delta.snapshot import PartitionValues, Snapshot, types_by_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompactionPlan(Explained):
     """The files that `statement` merges in `table` at `version`, and why.
 

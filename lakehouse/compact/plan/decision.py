@@ -32,9 +32,10 @@ The sensor reads the facts from Dagster's events, the terminal from the Delta lo
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import NetBenefit, Pause, UpkeepOperation
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.text import DAY_MS, HOUR_MS, MINUTE_MS, first_names, usd_text, utc_text
@@ -54,7 +55,7 @@ from lakehouse.delta.snapshot import Snapshot, files_with_vectors, row_total
 _ROLLING_RUNS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReaderRun:
     """A successful run: the tables it wrote, when it ended, and its duration (`None`: unknown)."""
 
@@ -63,7 +64,7 @@ class ReaderRun:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Readers:
     """The readers of one table.
 
@@ -149,7 +150,7 @@ def persons_hold(policy: Compaction, pause: Pause | None, now_ms: int) -> Explan
     return pause.explanation if pause is not None and pause.holds(now_ms) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableState:
     """The known facts of one table. `None` means unknown, and never makes a compaction due.
 
@@ -236,7 +237,7 @@ def state_of(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunInFlight:
     """A queued or running run that works on `table`, with its name in Dagster's UI."""
 
@@ -245,7 +246,7 @@ class RunInFlight:
     is_compaction: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Try:
     """A run that was requested for a table's present version, and has ended."""
 
@@ -253,7 +254,7 @@ class Try:
     ended_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompactionCandidate:
     """A table that may be compacted, and the facts about it.
 
@@ -288,7 +289,7 @@ def find_hold(candidate: CompactionCandidate, now_ms: int) -> Explanation | None
     return breaker.explanation if breaker is not None and breaker.position == "open" else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decision(Explained):
     """The decision about one table, and why. `run_key` is set if a run is requested.
 
@@ -427,7 +428,7 @@ CYCLE_MS = HOUR_MS
 _PATIENCE_MS = CYCLE_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bounds:
     """The bounds of one cycle.
 

@@ -14,11 +14,12 @@ The comparison of every row after the commit (`verify="content"`) is not include
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import ceil
 from statistics import median
 from typing import Any, Literal
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import count_of, usd_text
 from lakehouse.declare.prices import DEFAULT_PRICES, Prices
 from lakehouse.delta.columns import struct_types
@@ -46,7 +47,7 @@ RUNS_TIMED = 5
 _RUNS_SIZED = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MergeWork:
     """The work of a compaction: files and bytes removed, files added.
 
@@ -75,7 +76,7 @@ def merged_bytes(work: Work, bytes_per_file: float) -> float:
     return max(work.bytes_removed - saved, least)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rates:
     """Rates that predict the seconds of a compaction, and the bytes that it adds.
 
@@ -163,7 +164,7 @@ def _value_count(type_: str) -> int:
     return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Estimate:
     """The predicted cost of a compaction up to its commit."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import CheckResult, Reason
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import count_of, size_text
@@ -48,7 +49,7 @@ class HealthPart:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Health:
     """The health of a table at one version.
 

@@ -11,11 +11,12 @@ days). Two kinds of failures are counted separately:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import Figure, UpkeepOperation, figures_as_json
 from lakehouse.base.reasons import Explained, Reason
 from lakehouse.base.text import HOUR_MS, count_of, size_text
@@ -31,7 +32,7 @@ _MEAN_OF = 10
 _COUNTS = ("files_removed", "files_added", "bytes_removed", "bytes_added")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entry:
     """One compaction, with its price in USD (`None`: unknown)."""
 
@@ -56,7 +57,7 @@ class Entry:
         return [each for each in self.figures[:3] if each.predicted != each.actual]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Account:
     """What a table's compactions cost since the oldest commit in the history.
 
@@ -189,7 +190,7 @@ _COMPARED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """A comparison of the rows before and after a compaction. It found no difference.
 
@@ -201,7 +202,7 @@ class Comparison:
     row_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompactionOutcome:
     """The plan of a compaction, and its outcome.
 
@@ -312,7 +313,7 @@ _MOST_DOUBLINGS = 4
 _ERROR_LETTERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rewrites:
     """A series of pointless rewrites of the same bytes.
 
@@ -329,7 +330,7 @@ NO_REWRITES = Rewrites()
 _SEVERITY = attrgetter("times", "last_ms")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BreakerState(Explained):
     """A breaker that is not closed. `retry_at_ms` is the time from which one attempt is allowed."""
 

@@ -14,10 +14,10 @@ table.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import is_absolute
 from lakehouse.base.text import object_of
 from lakehouse.declare.policies import MIB, BinPacking, Compaction
@@ -112,7 +112,7 @@ _LANDED_TO_PARQUET = 8
 _QUOTED = re.compile(r"`([^`]*\.[^`]*)`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WriteHistory:
     """Earlier compactions and writes, as far as the commits that were read ("the log") show them.
 

@@ -3,9 +3,9 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 
+from lakehouse.base.frozen import frozen
 from lakehouse.store import StoredFile
 
 COMMIT_NAME = re.compile(r"\d{20}\.json")
@@ -36,7 +36,7 @@ class LogContradiction(Exception):
         self.suspect = suspect
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Segment:
     """The files to read for one version.
 

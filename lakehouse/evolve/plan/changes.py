@@ -15,10 +15,11 @@ example a column that is no longer declared.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import Operation
 from lakehouse.base.text import Document
 from lakehouse.declare.table import Table
@@ -73,7 +74,7 @@ class Kind(Enum):
 _STOP_NOTHING = (Kind.COLUMN_LEFT, Kind.CODE_CHANGED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """One difference between a declaration and its table.
 
@@ -88,7 +89,7 @@ class Change:
     added: NewColumn | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EvolutionPlan:
     """All changes between a declaration and its table at one version.
 

@@ -16,10 +16,11 @@ table again. These rows are new to tables downstream.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 from lakehouse.base.errors import Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import Document, count_of, size_text, usd_text
 from lakehouse.compact.plan.estimate import Estimate, MergeWork, estimate, fit_rates
 from lakehouse.declare.landing import Landing
@@ -31,7 +32,7 @@ from lakehouse.evolve.plan.changes import NEW_KEY, EvolutionPlan, Kind, compare
 _TYPE = re.compile(r"(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ColumnSource:
     """A column of the rebuilt table, and the existing column that supplies its values.
 
@@ -149,7 +150,7 @@ _COMPARISON_SHARE = 0.3
 _STATEMENTS_SECONDS = 2.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RebuildRequest:
     """A rebuild of a table from its own rows, or from its inputs.
 
@@ -163,7 +164,7 @@ class RebuildRequest:
     existing: tuple[Column, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RebuildPlan:
     """A rebuild of a table at `version`, and its predicted cost.
 
@@ -224,7 +225,7 @@ class RebuildPlan:
         return {**document, "rows": self.rows, "sentence": self.sentence}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RebuildOutcome:
     """A finished rebuild: its plan, and the measured figures.
 
@@ -419,7 +420,7 @@ def _estimate(facts: TableFacts, bytes_read: int, table: Table) -> Estimate:
     return replace(once, seconds=seconds, usd=usd)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Proposal:
     """The changes of a table, and how they can be applied.
 
@@ -463,7 +464,7 @@ class Proposal:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EvolutionOutcome:
     """The outcome of `lakehouse evolve`.
 

@@ -22,9 +22,10 @@ the file was loaded, a fingerprint of its path is kept.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import DAY_MS, count_of, first_names
 from lakehouse.declare.landing import Landing
 from lakehouse.declare.table import Overwrite, WriteMode
@@ -40,7 +41,7 @@ FOREIGN = "its name ends in none of "
 FORGET_AFTER_MS = 30 * DAY_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LandedFile:
     """A file below the landing prefix; `name` is relative to the prefix.
 
@@ -58,7 +59,7 @@ class LandedFile:
     blocks: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SetAside(LandedFile):
     """A landed file that is not loaded, and why.
 
@@ -69,7 +70,7 @@ class SetAside(LandedFile):
     is_quarantined: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Batch:
     """The files below `prefix` that one write loads, under one number.
 
@@ -93,7 +94,7 @@ class Batch:
         return tuple(aside for aside in self.set_aside if aside.is_quarantined)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownFile:
     """A file, as the newest manifest that names it describes it, and as it was `loaded`.
 
@@ -112,7 +113,7 @@ class KnownFile:
         return is_foreign and self.loaded is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownFiles:
     """The known files and columns of a table when a new batch is staged.
 
@@ -134,7 +135,7 @@ class KnownFiles:
         return loaded is None or (self.is_overwrite and loaded.digest != file.digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ledger:
     """What is known about the earlier batches of `table`, whether or not they were loaded.
 
@@ -235,7 +236,7 @@ def describe_set_aside(ledger: Ledger, landing: Landing) -> str | None:
     return "; ".join(sentences) or None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LedgerSegment:
     """The batches up to `number`, without their forgotten files.
 

@@ -11,9 +11,10 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import MINUTE_MS, names_in_parentheses, size_text
@@ -45,7 +46,7 @@ _MAX_SPARK_FILES = 200
 _LAND_NEW_RECORDS = "Land only the new records, under a new name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchPlan(Explained):
     """The next batch, or `None` if no batch is due; the explanation gives the reason.
 
@@ -279,7 +280,7 @@ def _first_batch(
     return files[:most_files]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileRead:
     """The result of reading a landed file; `file` is the file as it was read.
 

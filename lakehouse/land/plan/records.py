@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, cast
 
+from lakehouse.base.frozen import frozen
 from lakehouse.declare.landing import Debezium, Dms, Landing
 from lakehouse.declare.table import Table
 from lakehouse.delta.columns import field_names, struct_types, type_word
@@ -118,7 +119,7 @@ class Record(NamedTuple):
     fields: CsvFields | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RenamedLanding(Landing):
     """A landing whose files may also have fields under their earlier names.
 

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Any, Literal, cast
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.text import first_names
 from lakehouse.declare.landing import Csv
 from lakehouse.land.plan.records import MAX_RECORD_BYTES, NO_NAME, Unreadable
@@ -40,7 +41,7 @@ _KEPT_ROWS = 1_000
 _decoder = json.JSONDecoder(parse_constant=lambda _: None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileSchema:
     """What a file suggests to declare: its columns with SQL types, and its format.
 

@@ -21,7 +21,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.declare.landing import Landing
 from lakehouse.lake.lake import TableSession
 from lakehouse.land.decode import TableShape, parquet_is_gregorian, sql_type, staged_type
@@ -107,7 +108,7 @@ _NOT_GREGORIAN = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Leaf:
     """A column of a file, as Spark reads it. `is_nanos`: its times are read as whole numbers."""
 

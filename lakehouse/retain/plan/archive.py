@@ -22,11 +22,12 @@ When a partition starts, in UTC, is known from the values of these partition col
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, date, datetime
 from itertools import pairwise, takewhile
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import total_bytes
@@ -137,7 +138,7 @@ _KEPT = "interval 36500 days"
 _SECONDS_PER_FILE = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArchiveFacts:
     """A table and its archive.
 
@@ -153,7 +154,7 @@ class ArchiveFacts:
     restored_ms: Mapping[TypedPartition, int] = field(default_factory=dict[TypedPartition, int])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Partition:
     """A partition that moves, with its files on the side that it leaves.
 
@@ -187,7 +188,7 @@ def partition_text(values: Iterable[tuple[str, str | None]]) -> str:
     return "/".join(f"{name}={'null' if text is None else text}" for name, text in values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sizes:
     """The number of files, their rows that are not deleted (`None`: unknown), and their bytes."""
 
@@ -202,7 +203,7 @@ def sizes_of(partitions: Iterable[Partition]) -> Sizes:
     return Sizes(files=len(files), rows=live_rows(files), bytes=total_bytes(files))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArchivePlan(Explained):
     """What a run changes: partitions that leave the table, and archived ones that expire.
 
@@ -441,7 +442,7 @@ def _explanation(
     return Reason.PAST_THE_CUTOFF.explain(what=" and ".join(parts), cutoff=cutoff_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RestorePlan:
     """A planned restore: the archived partitions that return to their table."""
 

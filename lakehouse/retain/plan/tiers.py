@@ -11,9 +11,9 @@ Amazon S3 Lifecycle"; API reference, GetBucketLifecycleConfiguration.
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import CheckResult, Explained, Reason
 from lakehouse.base.stored_objects import LifecycleRule, Part, StoredObject
@@ -32,7 +32,7 @@ _LEAST_MS = 30 * DAY_MS
 MOST_FILES = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TierPlan(Explained):
     """The files of `table` at `version` that get the tag, and the needed files that lose it.
 
@@ -96,7 +96,7 @@ def is_needed(facts: VacuumFacts, name: str) -> bool:
     return name in files.live or facts.other_uses.may_read(files, name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LiveObjects:
     """The objects in a table's `folder`, a key that ends in `/`, that must stay readable.
 

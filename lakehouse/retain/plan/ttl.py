@@ -17,6 +17,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, cast
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.reasons import Explained, Explanation, Reason
 from lakehouse.base.stored_objects import total_bytes
 from lakehouse.base.text import DAY_MS, EARLIEST_MS, count_of, size_text
@@ -50,7 +51,7 @@ class TimeBounds:
 UNKNOWN = TimeBounds()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TtlPlan(Explained):
     """The rows before `cutoff_ms` that one DELETE deletes; nothing if `is_idle`.
 

@@ -34,7 +34,6 @@ import posixpath
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -42,6 +41,7 @@ from uuid import uuid4
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import Broken, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import Figure, figures_as_json
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.reasons import Explained
@@ -102,7 +102,7 @@ _KEPT_MS = 7 * DAY_MS
 _OWN_FILE = re.compile(r"(?!_delta_log/).*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RetentionOutcome:
     """A run's plan and its figures. `version_after` is `None` if the table did not change."""
 
@@ -134,7 +134,7 @@ def record_moved_rows(lake: Lake, table: Table, kind: str, outcome: RetentionOut
     record_if_possible(lake, operation)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArchiveState:
     """A table and its archive at one moment.
 

@@ -23,11 +23,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from lakehouse.base.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.processes import (
     BoundProcess,
     Process,
@@ -52,7 +53,7 @@ from lakehouse.spark.server.jars import find_java
 Condition = Literal["running", "starting", "died", "stopped"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerState:
     """The state of the lake's server.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from urllib.parse import unquote
 
+from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import is_absolute, name_in_table, vector_path
 from lakehouse.base.reasons import CheckResult
 from lakehouse.base.stored_objects import FOLDER_SUFFIX, Part, StoredObject, total_bytes
@@ -24,7 +25,7 @@ from lakehouse.delta.snapshot import Snapshot, TableFacts, last_removals
 ResolvePath = Callable[[str], str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reference:
     """A file that the newest version reads.
 
@@ -40,7 +41,7 @@ class Reference:
         return self.written_ms is not None and self.written_ms < ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableFiles:
     """A table's files, by decoded names relative to the table's folder.
 
@@ -251,7 +252,7 @@ def is_data_file(name: str) -> bool:
     return not name.startswith(_CHANGES) and not _VECTOR.fullmatch(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OtherUses:
     """What other tables use in a table's folder.
 
@@ -385,7 +386,7 @@ class UsageShare:
     small_count: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableShares:
     """All objects in one table's folder and in its archive's folder, by part.
 
@@ -419,7 +420,7 @@ class TableShares:
         return total_bytes(self.shares)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reconciliation:
     """The whole inventory: the tables, sorted by name, and the objects outside all tables."""
 
@@ -437,7 +438,7 @@ class Reconciliation:
         return total_bytes((*self.tables, *self.unclaimed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownTables:
     """The tables of a lake.
 

@@ -30,7 +30,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from itertools import islice
 from tempfile import TemporaryFile
@@ -43,6 +43,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.base.clock import now_ms
 from lakehouse.base.errors import LakehouseError, Refused, Transient
+from lakehouse.base.frozen import frozen
 from lakehouse.base.stored_objects import SCAN, UNFINISHED, Inventory, StoredObject
 from lakehouse.base.text import DAY_MS
 from lakehouse.compact.assess import note_cold_files
@@ -77,7 +78,7 @@ BATCH_ROWS = 10_000
 _FLAGS = ("is_dir", "is_latest", "is_delete_marker")
 _TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
 # The columns of an object. Its bucket is a partition of the table.
-OBJECT_COLUMNS = tuple(name for name in StoredObject.__slots__ if name != "bucket")
+OBJECT_COLUMNS = tuple(each.name for each in fields(StoredObject) if each.name != "bucket")
 OBJECT_SCHEMA = pa.schema([(name, _TYPES.get(name, pa.string())) for name in OBJECT_COLUMNS])
 
 
@@ -273,7 +274,7 @@ _KEPT_DAYS = 8
 _OWN_FILE = re.compile(rf"[0-9a-f-]{{36}}\.parquet|{UNFINISHED.pattern}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InventoryOutcome:
     """An inventory in the table, and its reconciliation with the logs.
 

@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote_plus
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.base.errors import Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.stored_objects import SCAN, StoredObject, is_folder_marker, plausible_ms
 from lakehouse.base.text import count_of, either
 from lakehouse.delta.snapshot import made_of_columns
@@ -42,7 +42,7 @@ _AHEAD_MS = 300_000
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataPart:
     """One data file of a report: its key in the destination bucket, its size and its MD5."""
 
@@ -51,7 +51,7 @@ class DataPart:
     md5: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Report:
     """A complete report, named `<configuration>/<stamp>`. `bucket` is the bucket that it lists.
 

@@ -11,13 +11,13 @@ in `vacuum/inventory/plan.py`. Files that a kept version reads are kept here.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, takewhile
 from math import inf
 from urllib.parse import unquote
 
 from lakehouse.base.errors import Broken
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import VACUUM_MODES, VacuumMode, VacuumRecord
 from lakehouse.base.paths import name_in_table
 from lakehouse.base.stored_objects import RECLAIMABLE, Inventory, Part, StoredObject, plausible_ms
@@ -46,7 +46,7 @@ _WRITTEN_ONCE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumFacts:
     """The facts that are known before storage is listed.
 
@@ -235,7 +235,7 @@ _UNSUPPORTED_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """A file to delete, with its name relative to the table.
 
@@ -353,7 +353,7 @@ class DeletionGuard(ObjectClassifier):
         return oldest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Selection:
     """The objects of one table that may be deleted, sorted by name, and what else a listing shows.
 

@@ -19,12 +19,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
 from typing import Any
 
 from lakehouse.base.errors import Broken, Refused
+from lakehouse.base.frozen import frozen
 from lakehouse.base.operation import (
     VACUUM_MODES,
     Figure,
@@ -84,7 +85,7 @@ _ZONE_MS = 1_800_000
 _DUE_SHARE = 0.9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quote:
     """The expected cost of a vacuum by `mode`. `why_not`: why the mode is invalid, or empty."""
 
@@ -195,7 +196,7 @@ def _why_not_inventory(facts: VacuumFacts, now_ms: int) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumPlan(Explained):
     """The files that a vacuum deletes by the chosen mode, and the reason.
 
@@ -460,7 +461,7 @@ def _explanation(
     return Explanation(Reason.VACUUM_DUE if candidates else Reason.NOTHING_PAST, numbers, more)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VacuumOutcome:
     """A vacuum's plan, and what the vacuum did.
 
