@@ -279,11 +279,11 @@ def read_fleet(
 
     def read(table: Table) -> TableReading | None:
         facts = facts_of(lake, table)
+        written_ms[table.key] = () if facts is None else _write_times(facts)
         if facts is None:
             return None
         if on_facts is not None:
             on_facts(table, facts)
-        written_ms[table.key] = _write_times(facts)
         return _reading(lake, table, facts)
 
     readings = for_each_table(tables, read)
