@@ -44,8 +44,6 @@ ROWS = (
             "LIST": "requests LIST of data, 100,000 files",
             "DeleteObjects": "requests DeleteObjects of data, 100,000 files",
         },
-        shortfall="These vacuums still sent a HEAD for each of the 1,000 folders. Now only folders without live files get one, and "
-        "this table has none.",
     ),
     Row(
         name="P3",
@@ -125,8 +123,7 @@ ROWS = (
             "with Dagster": "Dagster's assets over bare statements",
         },
         shortfall="The engine takes no longer than bare statements. The rest is Dagster, which commits each event of seven assets and "
-        "their checks to SQLite. Without waiting for the disk (`synchronous=NORMAL`) it came nearer to the goal but missed it, and "
-        "Dagster has no setting for it.",
+        "their checks to SQLite.",
     ),
     Row(
         name="P11",
@@ -188,7 +185,7 @@ ROWS = (
             "memory": "memory of the client",
         },
         shortfall="Spark reads CSV and JSON twice: first it counts the lines and matches each with the forms of its types. The columns with a row's "
-        "file, line and time, which the bare statement does not write, take a fifth of its time. A full load of DMS reads the keys twice, because "
+        "file, line and time, which the bare statement does not write, take a fifth of its time, also in a load of Parquet. A full load of DMS reads the keys twice, because "
         "it counts the different ones first.",
     ),
     Row(
@@ -200,6 +197,6 @@ ROWS = (
             "2 million": "2,000,000 records of csv by two workers over one",
             "20 million": "20,000,000 records of csv by two workers over one",
         },
-        shortfall="Driver and executors share two cores here.",
+        shortfall="Driver and executors share two cores here, and the small load spends a larger share of its time in the driver.",
     ),
 )

@@ -39,12 +39,10 @@ def dagster_home(settings: Settings) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load(TEMPLATE.read_text())
     del config["instance_class"]  # `HomeInstance`, which itself calls this function
-    config["storage"] = {
-        "custom": {
-            "module": "lakehouse.assets.storage",
-            "class": "HomeStorage",
-            "config": {"base_dir": str(home)},
-        }
+    config["event_log_storage"] = {
+        "module": "lakehouse.assets.storage",
+        "class": "EventLog",
+        "config": {"base_dir": f"{home}/history/runs"},
     }
     config["compute_logs"] = {
         "module": "dagster._core.storage.local_compute_log_manager",

@@ -13,29 +13,21 @@ from functools import lru_cache
 
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, SqliteStorageConfig
+from dagster._core.storage.sqlite_storage import SqliteStorageConfig
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine
 
-_ENGINES = 16  # one for the index of all runs, and one for each of the last runs
 
-
-class HomeStorage(DagsterSqliteStorage):
-    """Dagster's SQLite files, in the same places."""
-
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__(base_dir, inst_data)
-        self._event_log_storage = _EventLog(self._event_log_storage._base_dir)
+class EventLog(SqliteEventLogStorage):
+    """Dagster's SQLite files of events, in the same places."""
 
     @classmethod
     def from_config_value(
-        cls, inst_data: ConfigurableClassData, config_value: SqliteStorageConfig
-    ) -> "HomeStorage":
+        cls, inst_data: ConfigurableClassData | None, config_value: SqliteStorageConfig
+    ) -> "EventLog":
         """The storage that a dagster.yaml describes."""
-        return cls(config_value["base_dir"], inst_data)
+        return cls(inst_data=inst_data, **config_value)
 
-
-class _EventLog(SqliteEventLogStorage):
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
         engine = _engine(self.conn_string_for_shard(shard))
@@ -47,7 +39,6 @@ class _EventLog(SqliteEventLogStorage):
                 yield connection
 
 
-@lru_cache(_ENGINES)
+@lru_cache(16)  # one for the index of all runs, and one for each of the last runs
 def _engine(address: str) -> Engine:
-    wait = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
-    return create_engine(address, connect_args=wait)
+    return create_engine(address, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS})

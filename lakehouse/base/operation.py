@@ -4,7 +4,7 @@ The lake records ended operations and pauses (`lake/state_tables.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from lakehouse.base.frozen import frozen
@@ -196,10 +196,10 @@ class UpkeepOperation:
     by_person: bool = False
     seconds: float | None = None
     vcpu_seconds: float | None = None
-    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    requests: Mapping[str, int] = {}
     usd: float | None = None
     figures: tuple[Figure, ...] = ()
-    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    detail: Mapping[str, Any] = {}
 
     @property
     def wasted_bytes(self) -> int:
@@ -228,7 +228,7 @@ class VacuumRecord:
     version: int
     horizon_ms: int
     usd: float = 0.0
-    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    failed: Mapping[str, str] = {}
     is_complete: bool = True
     kept: Sequence[str] = ()
     table_id: str = ""

@@ -5,7 +5,7 @@ the sensor, checks and commit metadata all show this sentence.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
 from string import Formatter
 from typing import Any
@@ -27,8 +27,8 @@ class CheckResult:
     ok: bool
     sentence: str
     is_error: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    numbers: Mapping[str, float] = {}
+    details: Mapping[str, Any] = {}
 
 
 class Reason(Enum):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
 from lakehouse.base.frozen import frozen
@@ -49,10 +48,10 @@ class Commit:
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
-    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = {}
+    metrics: Mapping[str, str] = {}
     # Transaction identifiers (`txn` actions): application id -> version.
-    applications: Mapping[str, int] = field(default_factory=dict[str, int])
+    applications: Mapping[str, int] = {}
     engine: str = ""
 
     @property

@@ -131,10 +131,6 @@ def _floating(text: str, type_: str) -> float:
     return nan if isnan(value) else value
 
 
-def _boolean(text: str, _: str) -> bool:
-    return _BOOLEANS[text.lower()]
-
-
 def _date(text: str, _: str) -> date:
     year, month, day = (int(part) if part else 1 for part in _matched(_DATE, text).groups())
     if year > 9999:
@@ -172,7 +168,7 @@ _CASTS: Mapping[str, Callable[[str, str], object]] = {
     "decimal": _decimal,
     "float": _floating,
     "double": _floating,
-    "boolean": _boolean,
+    "boolean": lambda text, _: _BOOLEANS[text.lower()],
     "date": _date,
     "timestamp": _timestamp,
     "timestamp_ntz": _timestamp,

@@ -127,15 +127,15 @@ class Snapshot:
     committed_ms: int = 0
     files: Sequence[DataFile] = ()
     tombstones: Sequence[Tombstone] = ()
-    removed_vectors: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    removed_vectors: Mapping[str, int | None] = {}
     log: LogTail = LogTail()
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()
-    physical_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    physical_names: Mapping[str, str] = {}
+    properties: Mapping[str, str] = {}
     features: frozenset[str] = frozenset()
-    transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+    transactions: Mapping[str, int] = {}
     table_id: str = ""
     definition: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict[str, Mapping[str, Any]], compare=False, repr=False

@@ -34,7 +34,7 @@ rebuild.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import uuid4
@@ -124,7 +124,7 @@ class PlannedRebuild:
     session: TableSession
     facts: TableFacts
     plan: RebuildPlan
-    inputs: Mapping[str, TableFacts] = field(default_factory=dict[str, TableFacts])
+    inputs: Mapping[str, TableFacts] = {}
     with_archive: bool = False
     sums: RowSums | None = None
 

@@ -19,7 +19,7 @@ import os
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import compress
 from pathlib import Path
@@ -66,7 +66,7 @@ class Lake:
 
     settings: Settings
     store: Store
-    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    elsewhere: Mapping[str, str] = {}
 
     def within(self, budget: TimeBudget) -> "Lake":
         """The same lake. All its requests share the time budget of one sensor tick."""
@@ -403,8 +403,8 @@ def attempt(table: Table, operation: Callable[[Table], FoundValue | None]) -> Fo
         return Found(table=table, error=error)
     except Exception as error:
         traceback.print_exc()
-        defect = Broken(f"a defect of this program: {type(error).__name__}: {error}")
-        return Found(table=table, error=defect)
+        what = f"a defect of this program: {type(error).__name__}: {error}"
+        return Found(table=table, error=Broken(what))
 
 
 def for_each_table(

@@ -37,7 +37,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.base.errors import Refused
@@ -191,7 +190,7 @@ class QuarantineReview:
     files: int
     dropped: int = 0
     landed: tuple[str, ...] = ()
-    left: dict[str, int] = field(default_factory=dict[str, int])
+    left: Mapping[str, int] = {}
 
     @property
     def sentence(self) -> str:
@@ -382,7 +381,7 @@ def _land_marked(session: TableSession, ledger: Ledger) -> dict[str, int]:
     counts = dict[str, int]()
     for path, lines in files.items():
         was_loaded = fingerprint(path) in ledger.forgotten or ledger.loaded(path) is not None
-        if not was_loaded and store.stat(path) is None:
+        if not was_loaded:
             store.put_if_absent(path, _content(session, lines))
         _delete(session, [f"{RETRIED_AS} = {statements.literal(path)}"])
         counts[path] = len(lines)

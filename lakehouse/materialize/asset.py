@@ -155,8 +155,9 @@ def code_tags(outcome: WriteOutcome) -> dict[str, str]:
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
     """The landed files that were not read, each with its reason; a long list is cut."""
     lines = [f"{table.key}: set aside {count_of(len(files), 'landed file')}"]
-    for file in files[:_NAMED]:
-        lines.append(printable(f"{file.name} ({file.size_bytes} bytes): {file.why}"))
+    lines += [
+        printable(f"{file.name} ({file.size_bytes} bytes): {file.why}") for file in files[:_NAMED]
+    ]
     if len(files) > _NAMED:
         lines.append(
             f"and {len(files) - _NAMED} more; all are named in the manifests below "

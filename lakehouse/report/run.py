@@ -149,8 +149,7 @@ def _attention(
 ) -> list[dict[str, str]]:
     """What needs a person: errors, stopped compactions, stopped writes, and failed checks."""
     items = [{"table": "", "sentence": cost_problem}] if cost_problem else []
-    for failed in reading.errors:
-        items.append({"table": failed.table.key, "sentence": str(failed.error)})
+    items += [{"table": each.table.key, "sentence": str(each.error)} for each in reading.errors]
     for each in reading.operations:
         if each.reason in _STOPPED or each.stops_writes:
             items.append({"table": each.table, "sentence": each.sentence})

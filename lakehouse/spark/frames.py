@@ -6,7 +6,6 @@ A repeated write is recognized by its transaction id, and a conflict is retried.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -186,7 +185,7 @@ class FrameWrite:
     replaces_schema: bool = False
     transaction: Transaction | None = None
     partition_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    properties: Mapping[str, str] = {}
     user_metadata: str | None = None
 
 

@@ -174,7 +174,7 @@ def test_dagster_keeps_all_in_its_home_and_has_the_project_s_settings(tmp_path: 
     home = dagster_home(own_settings(tmp_path / "it's a: #home", LAKEHOUSE_COMPACTION_SLOTS="3"))
     mine = yaml.safe_load((home / "dagster.yaml").read_text())
     assert mine.pop("compute_logs")["config"]["base_dir"] == str(home / "logs")
-    assert mine.pop("storage")["custom"]["config"]["base_dir"] == str(home)
+    assert mine.pop("event_log_storage")["config"]["base_dir"] == str(home / "history" / "runs")
     runs = mine["concurrency"].pop("runs")
     assert runs == {"max_concurrent_runs": 4}  # a writer beside the compactions that go at once
     del project["instance_class"], project["concurrency"]["runs"]

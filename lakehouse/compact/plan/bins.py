@@ -125,7 +125,7 @@ class Rewrite:
     bins: Sequence[Bin] = ()
     files_left: int = 0
     kept: Sequence[DataFile] = ()
-    numbers: Mapping[str, object] = field(default_factory=dict[str, object])
+    numbers: Mapping[str, object] = {}
 
 
 def files_added(statement: Statement, bins: Sequence[Bin]) -> int:
@@ -173,13 +173,9 @@ def files_by_partition(
 def unmergeable_files(snapshot: Snapshot) -> Sequence[DataFile]:
     """Files that no plan merges, because OPTIMIZE would change a partition value to null."""
     types = types_by_name(snapshot.columns)
-    files_by_spelling = by_partition(snapshot.files).items()
-    return [
-        file
-        for partition, files in files_by_spelling
-        if is_changed_by_rewrite(partition, types)
-        for file in files
-    ]
+    partitions = {file.partition for file in snapshot.files}
+    changed = {each for each in partitions if is_changed_by_rewrite(each, types)}
+    return [file for file in snapshot.files if file.partition in changed] if changed else ()
 
 
 def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> Sequence[Bin]:

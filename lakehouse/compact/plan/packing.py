@@ -111,8 +111,7 @@ def _most_removed(by_cutoff: Mapping[int, Sequence[PartitionPlan]]) -> Sequence[
     def removed_count(plans: Sequence[PartitionPlan]) -> int:
         return sum(plan.file_count - len(plan.bins) for plan in plans)
 
-    none: Sequence[PartitionPlan] = ()
-    return max(by_cutoff.values(), key=removed_count, default=none)
+    return max(by_cutoff.values(), key=removed_count, default=())
 
 
 def plain_statement(facts: PlanningFacts) -> Statement:

@@ -22,7 +22,7 @@ the file was loaded, a fingerprint of its path is kept.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from hashlib import sha256
 
 from lakehouse.base.frozen import frozen
@@ -123,7 +123,7 @@ class KnownFiles:
 
     loaded: Mapping[str, LandedFile | None]
     columns: Sequence[str] = ()
-    table_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    table_types: Mapping[str, str] = {}
     is_overwrite: bool = False
 
     def may_load(self, file: LandedFile) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal, cast
 
@@ -51,10 +51,10 @@ class FileSchema:
 
     format: str
     types: Mapping[str, str]
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    renamed: Mapping[str, str] = {}
     left_out: tuple[str, ...] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    csv: Csv = field(default_factory=Csv)
+    csv: Csv = Csv()
     null_value: str | None = None
     encoding: str = "utf-8"
 

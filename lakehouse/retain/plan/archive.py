@@ -22,7 +22,7 @@ When a partition starts, in UTC, is known from the values of these partition col
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from itertools import pairwise, takewhile
 
@@ -150,8 +150,8 @@ class ArchiveFacts:
 
     snapshot: Snapshot
     archived: Snapshot = NO_ARCHIVE
-    written_by: Mapping[TypedPartition, str] = field(default_factory=dict[TypedPartition, str])
-    restored_ms: Mapping[TypedPartition, int] = field(default_factory=dict[TypedPartition, int])
+    written_by: Mapping[TypedPartition, str] = {}
+    restored_ms: Mapping[TypedPartition, int] = {}
 
 
 @frozen
@@ -559,7 +559,7 @@ def archive_metadata(snapshot: Snapshot, archived: Snapshot) -> Document:
     return {
         "id": f"{metadata['id']}-archive",
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(_nullable_schema(snapshot), separators=(",", ":")),
+        "schemaString": json.dumps(_nullable_schema(snapshot)),
         "partitionColumns": metadata["partitionColumns"],
         "configuration": properties,
         "createdTime": metadata.get("createdTime", 0),

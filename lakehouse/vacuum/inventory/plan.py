@@ -8,7 +8,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from urllib.parse import unquote
 
@@ -405,7 +405,7 @@ class TableShares:
     shares: Sequence[UsageShare]
     missing: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
-    cold_files: Mapping[str, str] = field(default_factory=dict[str, str])
+    cold_files: Mapping[str, str] = {}
     resized: tuple[str, ...] = ()
     problem: str = ""
 
