@@ -160,12 +160,11 @@ def operation_metadata(operation: str, outcome: Any) -> Metadata:
     sentences = [*document.get("notes", ()), *document.get("sentences", ())]
     figures: Sequence[Figure] = outcome.figures
     plotted = [each for each in figures if each.name in _PLOTTED]
+    notes = table_value(["note"], [[each] for each in sentences]) if sentences else None
     metadata = {
         "lakehouse/account": table_value(FIGURE_HEADS, [each.cells for each in figures]),
         "lakehouse/outcome": outcome.plan.sentence,
-        "lakehouse/notes": table_value(["note"], [[each] for each in sentences])
-        if sentences
-        else None,
+        "lakehouse/notes": notes,
         "lakehouse/reason": outcome.plan.reason.name,
         **{f"lakehouse/actual_{each.name}": each.actual for each in plotted},
         f"lakehouse/{operation}": dg.MetadataValue.json(document),

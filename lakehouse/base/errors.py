@@ -24,3 +24,8 @@ class Transient(LakehouseError):
 
 class Broken(LakehouseError):
     """Manual action is required. Repeating the call does not help and may do harm."""
+
+
+def as_defect(error: Exception) -> Broken:
+    """The error to report for an exception that this program does not expect."""
+    return Broken(f"a defect of this program: {type(error).__name__}: {error}")

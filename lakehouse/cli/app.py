@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.errors import Broken, LakehouseError, Refused, as_defect
 from lakehouse.base.installation import has_capability
 from lakehouse.cli.output import tell, write_json
 
@@ -135,7 +135,7 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     except Exception as error:
         tell(traceback.format_exc())
         kind = Broken.__name__
-        message = f"a defect of this program: {type(error).__name__}: {error}"
+        message = str(as_defect(error))
         code = Broken.exit_code
     tell(f"{kind}: {message}")
     if as_json:

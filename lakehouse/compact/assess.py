@@ -70,15 +70,17 @@ def plan_now(
 ) -> CompactionPlan:
     """The plan of a compaction now, by the table's facts and the lake's notes.
 
-    Cold files are noted for tables on S3. The lake's speed is read only if there is something to
-    merge, and the table has no compaction. For `or_refusal`, see `plan_table`.
+    Notes are read only if they can matter. If there is something to merge, these are cold files on
+    S3, and the lake's speed if the table has no compaction. For `or_refusal`, see `plan_table`.
     """
     snapshot = facts.snapshot
-    if snapshot.on_s3:
-        cold_files = _cold_files(lake, table.key).get(table.key, {})
-        snapshot = replace(snapshot, cold_files=frozenset(cold_files))
     plan = partial(plan_table, table, history=facts.history, now_ms=now_ms(), or_refusal=or_refusal)
     planned = plan(snapshot)
+    if planned.bins and snapshot.on_s3:
+        cold_files = _cold_files(lake, table.key).get(table.key)
+        if cold_files:
+            snapshot = replace(snapshot, cold_files=frozenset(cold_files))
+            planned = plan(snapshot)
     if not planned.bins or planned.estimate.source != "defaults":
         return planned
     factor = _lake_factor(lake, planned.engine)

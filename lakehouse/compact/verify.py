@@ -424,6 +424,8 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Side, added: Side) -
     """The number of rows after the compaction if the log shows no difference, otherwise `None`."""
     try:
         paths = {file.path for file in (*removed.files, *added.files)}
+        if len(paths) < len(removed.files) + len(added.files):
+            return None  # the same path has other statistics before and after the compaction
         versions = (removed.version, added.version)
         statistics = {
             add["path"]: add.get("stats")

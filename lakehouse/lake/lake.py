@@ -25,7 +25,7 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from lakehouse.base.errors import Broken, LakehouseError, Refused
+from lakehouse.base.errors import Broken, LakehouseError, Refused, as_defect
 from lakehouse.base.frozen import frozen
 from lakehouse.base.paths import bare_uri, split_bucket
 from lakehouse.base.settings import Settings
@@ -403,8 +403,7 @@ def attempt(table: Table, operation: Callable[[Table], FoundValue | None]) -> Fo
         return Found(table=table, error=error)
     except Exception as error:
         traceback.print_exc()
-        what = f"a defect of this program: {type(error).__name__}: {error}"
-        return Found(table=table, error=Broken(what))
+        return Found(table=table, error=as_defect(error))
 
 
 def for_each_table(

@@ -144,7 +144,7 @@ def prepare(settings: Settings) -> None:
 
 
 def _check_answers(program: str, address: str, default_port: int) -> None:
-    """Checks that a program at `scheme://host:port,…` answers. Spark would wait a minute for it."""
+    """Checks that a program answers at `scheme://host:port,…`. Spark would wait for a minute."""
     for place in address.partition("://")[2].split(","):
         url = urlsplit(f"//{place}")
         if port_answers(url.port or default_port, url.hostname or "", seconds=5):

@@ -78,6 +78,11 @@ def test_a_value_that_changes_within_its_bounds_goes_unseen_as_the_docs_say() ->
     assert compared(log, {"b": told(3, 1, 9)}, "", ["a"]) == 3
 
 
+def test_a_path_that_is_removed_and_added_again_is_left_to_the_comparison_of_rows() -> None:
+    log = LogBuilder().create().append([("a", 1, told(3, 1, 9))])
+    assert compared(log, {"a": told(3, 2, 8)}, "", ["a"]) is None
+
+
 def test_a_log_that_cannot_be_read_tells_nothing() -> None:
     log = LogBuilder().create().append([("a", 1, A), ("b", 1, B)])
     before = log.snapshot()
